@@ -1,0 +1,54 @@
+package telemetry
+
+import "time"
+
+// Outcomes of a request, the values of the label outcome. Exactly one holds for each request.
+const (
+	OutcomeOK              = "ok"               // the answer reached its end
+	OutcomeClientError     = "client_error"     // 4xx, from the gateway or the engine, other than those below
+	OutcomeClientCancelled = "client_cancelled" // the client went away first
+	OutcomeUpstreamError   = "upstream_error"   // the endpoint answered 5xx or broke before the first byte
+	OutcomeCut             = "cut"              // the answer broke off after its first byte
+	OutcomeTimeout         = "timeout"          // the time limit ended it
+	OutcomeShed            = "shed"             // refused because there was no room (429, 503)
+	OutcomeTooLong         = "too_long"         // the prompt does not fit the model's window
+	OutcomeNoEndpoint      = "no_endpoint"      // no endpoint was there to try
+)
+
+// Outcomes lists every value of the label outcome, in the order in which they are documented.
+func Outcomes() []string {
+	return []string{OutcomeOK, OutcomeClientError, OutcomeClientCancelled, OutcomeUpstreamError, OutcomeCut,
+		OutcomeTimeout, OutcomeShed, OutcomeTooLong, OutcomeNoEndpoint}
+}
+
+// Record is what there is to say of one finished request. The zero value of a field means that it is not
+// known or does not apply, except where noted. It is filled by one goroutine and read after the request.
+type Record struct {
+	ID          string // the request id that the client was told
+	Method      string // HTTP method
+	Path        string // canonical API path, one of a bounded set; never the raw URL
+	Model       string // model as the client asked for it
+	Served      string // name the endpoint knows it by, when an alias rewrote it
+	Pool        string // name of the pool; "" when the request never got to one
+	Endpoint    string // scheme://host:port that answered, or was tried last
+	PickReason  string // why that endpoint: prefix, load, all_full, only_one
+	Outcome     string // one of Outcomes
+	ErrorReason string // stable machine word of an error answer (unknown_model, timeout, ...)
+	Cause       string // internal cause of a failure, for the operator; never request or answer content
+
+	Status   int  // HTTP status the client got; 0 when it got none
+	Attempts int  // endpoints tried
+	Stream   bool // the client asked for a stream
+
+	PromptTokens int // of usage, else the estimate used for the pick
+	PredictedHit int // prompt tokens expected to be cached at the endpoint, from our own index
+	CachedTokens int // prompt tokens the endpoint says were cached; -1: it did not say
+	OutputTokens int // of usage, else the content frames seen
+
+	TTFT     time.Duration // arrival to first token
+	Duration time.Duration // arrival to end
+	PickTime time.Duration // spent deciding
+	BytesIn  int64         // request body
+	BytesOut int64         // response body
+	Start    time.Time     // arrival
+}
