@@ -1,0 +1,285 @@
+// Package ledger keeps the books of requests in flight per endpoint: what was picked here and has not ended.
+//
+// A request is booked at the pick, not at its first token, so that the next pick sees it. It is released exactly once:
+// a Ticket carries a generation, and a second Release, or any event after it, is a no-op. Sums are integers that are
+// added and subtracted with the values kept in the entry, so they come back to zero exactly and never go negative.
+//
+// A Ledger is not safe for concurrent use: the owner of the pool holds its lock. It has no clock: now is the monotonic
+// time since an arbitrary start.
+package ledger
+
+import (
+	"fmt"
+	"time"
+)
+
+// Ticket stands for one booked request. The zero Ticket stands for none; every method accepts it and does nothing.
+type Ticket struct {
+	entry int32 // index + 1
+	gen   uint32
+}
+
+// Load is what one endpoint has in flight by these books.
+type Load struct {
+	Requests       int   // in flight
+	Decoding       int   // of those, first token seen
+	PromptTokens   int64 // whole prompts of all in flight
+	NewTokens      int64 // of those, not expected in the endpoint's cache at the pick
+	UncachedTokens int64 // NewTokens of the requests whose first token was not seen
+	ContextTokens  int64 // prompt plus output of the decoding requests
+	OutputTokens   int64 // streamed by all in flight
+
+	OldestUnprefilled time.Duration // when the oldest request without a first token was booked; 0 when there is none
+}
+
+// Since is how the books of an endpoint changed after its last Mark.
+type Since struct {
+	Booked int64 // prompt tokens of requests booked after the mark and still in flight
+	New    int64 // of those, NewTokens
+	Freed  int64 // NewTokens plus OutputTokens of requests that ended after the mark and were in flight at it
+}
+
+type entry struct {
+	slot       int32
+	gen        uint32
+	live       bool
+	prefilled  bool
+	prompt     int32
+	uncached   int32
+	output     int32
+	mark       uint32 // the slot's mark count at booking
+	booked     time.Duration
+	prev, next int32 // FIFO of the slot's unprefilled entries, index + 1
+	free       int32
+}
+
+type slot struct {
+	load       Load
+	mark       Load
+	since      Since
+	marks      uint32
+	head, tail int32
+}
+
+// Ledger is the books of one pool. The zero value is ready.
+type Ledger struct {
+	entries []entry
+	slots   []slot
+	free    int32
+}
+
+// New returns empty books.
+func New() *Ledger { return &Ledger{} }
+
+// Book enters a request of prompt tokens, uncached of which are not expected in the cache of slot. Negative values
+// count as 0, uncached is cut to prompt. A negative slot books nothing and returns the zero Ticket.
+func (l *Ledger) Book(slot int, prompt, uncached int, now time.Duration) Ticket {
+	if slot < 0 {
+		return Ticket{}
+	}
+	i := l.free
+	if i == 0 {
+		l.entries = append(l.entries, entry{})
+		i = int32(len(l.entries))
+	} else {
+		l.free = l.entries[i-1].free
+	}
+	e := &l.entries[i-1]
+	prompt = clampTokens(prompt, maxTokens)
+	*e = entry{gen: e.gen + 1, live: true, slot: int32(slot), prompt: int32(prompt),
+		uncached: int32(clampTokens(uncached, prompt)), booked: now}
+	l.enter(e, i)
+	return Ticket{entry: i, gen: e.gen}
+}
+
+// Prefilled records that the first token of the request was seen. Later calls are no-ops.
+func (l *Ledger) Prefilled(t Ticket, _ time.Duration) {
+	e := l.find(t)
+	if e == nil || e.prefilled {
+		return
+	}
+	s := &l.slots[e.slot]
+	l.unlink(s, e)
+	e.prefilled = true
+	s.load.Decoding++
+	s.load.UncachedTokens -= int64(e.uncached)
+	s.load.ContextTokens += int64(e.prompt) + int64(e.output)
+}
+
+// Streamed adds tokens of output. Tokens before the first Prefilled count as output, not yet as context.
+func (l *Ledger) Streamed(t Ticket, tokens int) {
+	e := l.find(t)
+	if e == nil || tokens <= 0 {
+		return
+	}
+	tokens = clampTokens(tokens, maxTokens-int(e.output))
+	e.output += int32(tokens)
+	s := &l.slots[e.slot]
+	s.load.OutputTokens += int64(tokens)
+	if e.prefilled {
+		s.load.ContextTokens += int64(tokens)
+	}
+}
+
+// Move rebooks the request on another slot, where uncached tokens are new: another endpoint serves it. The old ticket
+// is dead, the new one is returned. A dead ticket moves nothing and returns the zero Ticket.
+func (l *Ledger) Move(t Ticket, slot int, uncached int, now time.Duration) Ticket {
+	e := l.find(t)
+	if e == nil {
+		return Ticket{}
+	}
+	prompt := int(e.prompt)
+	l.Release(t)
+	return l.Book(slot, prompt, uncached, now)
+}
+
+// Release takes the request off the books. It returns true exactly once per booking.
+func (l *Ledger) Release(t Ticket) bool {
+	e := l.find(t)
+	if e == nil {
+		return false
+	}
+	s := &l.slots[e.slot]
+	if e.prefilled {
+		s.load.Decoding--
+		s.load.ContextTokens -= int64(e.prompt) + int64(e.output)
+	} else {
+		l.unlink(s, e)
+		s.load.UncachedTokens -= int64(e.uncached)
+	}
+	s.load.Requests--
+	s.load.PromptTokens -= int64(e.prompt)
+	s.load.NewTokens -= int64(e.uncached)
+	s.load.OutputTokens -= int64(e.output)
+	if e.mark == s.marks {
+		s.since.Booked -= int64(e.prompt)
+		s.since.New -= int64(e.uncached)
+	} else {
+		s.since.Freed += int64(e.uncached) + int64(e.output)
+	}
+	e.live = false
+	e.free = l.free
+	l.free = t.entry
+	return true
+}
+
+// Load returns the books of slot. A slot that was never booked is empty.
+func (l *Ledger) Load(slot int) Load {
+	if slot < 0 || slot >= len(l.slots) {
+		return Load{}
+	}
+	s := &l.slots[slot]
+	ld := s.load
+	if s.head != 0 {
+		ld.OldestUnprefilled = l.entries[s.head-1].booked
+	}
+	return ld
+}
+
+// Mark remembers the books of slot as they are now: a report of the endpoint was taken.
+func (l *Ledger) Mark(slot int, _ time.Duration) {
+	if slot < 0 {
+		return
+	}
+	l.grow(slot)
+	s := &l.slots[slot]
+	s.mark = l.Load(slot)
+	s.marks++
+	s.since = Since{}
+}
+
+// AtMark returns the books as of the last Mark of slot; zero when there was none.
+func (l *Ledger) AtMark(slot int) Load {
+	if slot < 0 || slot >= len(l.slots) {
+		return Load{}
+	}
+	return l.slots[slot].mark
+}
+
+// Since returns what changed on slot after its last Mark.
+func (l *Ledger) Since(slot int) Since {
+	if slot < 0 || slot >= len(l.slots) {
+		return Since{}
+	}
+	return l.slots[slot].since
+}
+
+// Drop forgets slot so that another endpoint can use its number. It must be empty: work that is still in flight on a
+// removed endpoint keeps its slot until it ends. The error says how much is left.
+func (l *Ledger) Drop(slot int) error {
+	if slot < 0 || slot >= len(l.slots) {
+		return nil
+	}
+	if n := l.slots[slot].load.Requests; n != 0 {
+		return fmt.Errorf("dropping slot %d: %d requests are in flight", slot, n)
+	}
+	l.slots[slot] = l.emptied(slot)
+	return nil
+}
+
+// Total sums the requests in flight on all slots.
+func (l *Ledger) Total() int {
+	n := 0
+	for i := range l.slots {
+		n += l.slots[i].load.Requests
+	}
+	return n
+}
+
+const maxTokens = 1<<31 - 1
+
+func clampTokens(n, most int) int { return max(0, min(n, most)) }
+
+// emptied keeps the mark count: entries of the slot's earlier life are gone, but a fresh count would be as good only as
+// long as that holds.
+func (l *Ledger) emptied(i int) slot { return slot{marks: l.slots[i].marks + 1} }
+
+func (l *Ledger) find(t Ticket) *entry {
+	if t.entry <= 0 || int(t.entry) > len(l.entries) {
+		return nil
+	}
+	e := &l.entries[t.entry-1]
+	if !e.live || e.gen != t.gen {
+		return nil
+	}
+	return e
+}
+
+func (l *Ledger) grow(slotIndex int) {
+	for slotIndex >= len(l.slots) {
+		l.slots = append(l.slots, slot{})
+	}
+}
+
+func (l *Ledger) enter(e *entry, i int32) {
+	l.grow(int(e.slot))
+	s := &l.slots[e.slot]
+	e.mark = s.marks
+	s.load.Requests++
+	s.load.PromptTokens += int64(e.prompt)
+	s.load.NewTokens += int64(e.uncached)
+	s.load.UncachedTokens += int64(e.uncached)
+	s.since.Booked += int64(e.prompt)
+	s.since.New += int64(e.uncached)
+	e.prev = s.tail
+	if s.tail != 0 {
+		l.entries[s.tail-1].next = i
+	} else {
+		s.head = i
+	}
+	s.tail = i
+}
+
+func (l *Ledger) unlink(s *slot, e *entry) {
+	if e.prev != 0 {
+		l.entries[e.prev-1].next = e.next
+	} else {
+		s.head = e.next
+	}
+	if e.next != 0 {
+		l.entries[e.next-1].prev = e.prev
+	} else {
+		s.tail = e.prev
+	}
+	e.prev, e.next = 0, 0
+}
