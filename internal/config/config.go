@@ -1,0 +1,234 @@
+// Package config reads Pointsman's configuration file and its command line into one immutable value, and refuses
+// what is not meant.
+//
+// It is for: the meaning of every key (the field comments of Config are the manual), the defaults, strict decoding
+// with positions, and the rules that hold between keys. It is the only package that imports a YAML library.
+//
+// It does not: open listeners, resolve names, contact endpoints, or watch files. A changed file is loaded again into
+// a new Config by whoever noticed the change.
+//
+// A Config is never modified after Load, Parse or FromFlags returned it, so that any number of goroutines may read it.
+// Every function here may be called from any goroutine; the only I/O is reading the configuration file itself and the
+// key files that it names.
+package config
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Config is the whole configuration of a gateway. Durations are what they say, sizes are bytes, addresses are
+// host:port. The zero value is not usable: start from Default, Load, Parse or FromFlags.
+type Config struct {
+	// Listen (`listen`, default 0.0.0.0:8080) is the address of the API that clients use. An empty host (":8080")
+	// means every interface; port 0 takes a free one and the log says which. Needs a restart to change.
+	Listen string
+
+	// Admin (`admin`, default 127.0.0.1:9090) is the address of /healthz, /readyz, /metrics, the dashboard, explain
+	// and the profiler. It asks for no password, therefore its default is the loopback interface: to let a kubelet
+	// or Prometheus reach it, open it (0.0.0.0:9090) and guard it with a network policy. Must not be the same
+	// socket as Listen. Needs a restart to change.
+	Admin string
+
+	// Limit (`limit`, default 60m, 100ms to 168h) is the one time limit of a request, from its first byte to the
+	// last byte of the answer. A proxy in front with a shorter limit ends long answers before this one does.
+	Limit time.Duration
+
+	// MaxBody (`max_body`, default 64MiB, 1KiB to 4GiB) is the largest request body in bytes. A larger one is
+	// refused with 413 before an endpoint is contacted.
+	MaxBody int64
+
+	// DebugHeaders (`debug_headers`, default false) adds x-pointsman-endpoint to responses, which tells clients the
+	// address of the endpoint that answered.
+	DebugHeaders bool
+
+	// Log (`log`) is what the program writes to standard error.
+	Log Log
+
+	// Pools (`pools`) are the groups of endpoints, at least one, in the order of the file.
+	Pools []Pool
+
+	// Models (`models`, default none) are names of models beside those that the endpoints list themselves, or limits
+	// a name to some pools.
+	Models []Model
+
+	// Warnings are what is allowed and probably not meant, sorted by position. They have the form of errors and do
+	// not stop anything.
+	Warnings []*Error
+
+	// Path is the file that the configuration came from, "" when it came from flags alone.
+	Path string
+}
+
+// Log says how the program logs. Records never hold prompts, answers or keys at any level.
+type Log struct {
+	// Format (`log.format`, text | json, default text) is the form of a record, one per line in both cases.
+	Format LogFormat
+
+	// Level (`log.level`, debug | info | warn | error, default info) is the least level written. The one access
+	// record per request is written at info.
+	Level slog.Level
+}
+
+// Pool is a group of endpoints that serve the same models with the same window. Exactly one of Endpoints, File and DNS
+// is set.
+type Pool struct {
+	// Name (`name`, required, unique) is the pool's name in metrics, logs and model entries: lower case letters,
+	// digits, '-', '_' and '.', at most 63 bytes, starting with a letter or digit.
+	Name string
+
+	// Endpoints (`endpoints`) are the endpoints' URLs in canonical form scheme://host:port, each once. Written
+	// without a port, http means 80 and https 443.
+	Endpoints []string
+
+	// File (`file`) is a file that lists the endpoints (see Endpoints), read again within a second of a change. A
+	// relative path in the configuration is relative to the configuration's own folder; here it is joined already.
+	File string
+
+	// DNS (`dns`) is a name and port, host:port, whose A and AAAA records are the endpoints, resolved every 5 s, e.g.
+	// that of a headless Service. The endpoints are spoken to with plain http.
+	DNS string
+
+	// Policy (`policy`, default auto) is how an endpoint is picked.
+	Policy Policy
+
+	// Gates (`gates`, default "default") is which rules make an endpoint full.
+	Gates Gates
+
+	// Full (`full`) holds the thresholds of those rules.
+	Full Full
+
+	// WhenFull (`when_full`, default seconds) is what decides when every endpoint is full.
+	WhenFull WhenFull
+
+	// APIKeyFile (`api_key_file`, default none) is a file whose one line is sent to the endpoints as a bearer token,
+	// also when /v1/models is read. The client's own Authorization header is then replaced. A relative path is
+	// treated as that of File.
+	APIKeyFile string
+
+	// APIKey is the content of APIKeyFile, without surrounding white space. It is read when the configuration is
+	// loaded, so a changed key is taken by a reload.
+	APIKey Secret
+}
+
+// Full holds the thresholds at which an endpoint counts as full and is skipped while another one is not.
+type Full struct {
+	// Waiting (`full.waiting`, default 1, 1 to 10000): full when the endpoint reports at least so many waiting
+	// requests.
+	Waiting int
+
+	// MaxNumSeqs (`full.max_num_seqs`, default auto = 0, 1 to 100000): full when so many requests run. auto takes
+	// what the model server tells, or its usual default where it tells nothing; set it to the server's
+	// --max-num-seqs when you set that.
+	MaxNumSeqs int
+
+	// ProjectedKV (`full.projected_kv`, default 0.95, above 0 up to 1): full when this prompt would bring the share
+	// of used KV blocks above it, counting what is on its way and what decoding will add.
+	ProjectedKV float64
+
+	// LongPrompt (`full.long_prompt`, default 16384 tokens, 1 to 100000000): a longer prompt is not stopped by the
+	// waiting rule, because it is what makes others wait. Has no effect with gates strict.
+	LongPrompt int
+}
+
+// Model is a model name that clients may use beside those that the endpoints list, or a rule for one that they list.
+type Model struct {
+	// Name (`name`, required, unique, up to 256 bytes) is the name that clients send.
+	Name string
+
+	// Serves (`serves`, default Name) is the name that the endpoints know; the request's model is rewritten to it.
+	Serves string
+
+	// Pools (`pools`, default every pool in the order of the file) are the pools that may serve the name, in order of
+	// preference. At least one; Serves of each is resolved.
+	Pools []ModelPool
+}
+
+// ModelPool is one pool of a Model.
+type ModelPool struct {
+	// Pool is the name of an existing pool.
+	Pool string
+	// Serves is the name that this pool's endpoints know, never empty.
+	Serves string
+}
+
+// Policy is how an endpoint is picked among those that are not full.
+type Policy uint8
+
+const (
+	// PolicyAuto follows the model server: prefix when its prefix caching is on, least_request when it is off.
+	PolicyAuto Policy = iota
+	// PolicyPrefix prefers the endpoint that makes the request cheapest in seconds, held prefixes included.
+	PolicyPrefix
+	// PolicyLeastRequest ignores prefixes.
+	PolicyLeastRequest
+)
+
+// String returns the word of the file.
+func (p Policy) String() string { return word(policies, int(p)) }
+
+// Gates is which of the rules that make an endpoint full apply.
+type Gates uint8
+
+const (
+	// GatesDefault applies every rule, save that the waiting rule does not stop a long prompt.
+	GatesDefault Gates = iota
+	// GatesStrict applies every rule to every prompt.
+	GatesStrict
+	// GatesOff applies none: the cost alone decides.
+	GatesOff
+)
+
+// String returns the word of the file.
+func (g Gates) String() string { return word(gates, int(g)) }
+
+// WhenFull is how an endpoint is picked when every one is full.
+type WhenFull uint8
+
+const (
+	// WhenFullSeconds picks the endpoint with the shortest expected wait for this request, in seconds.
+	WhenFullSeconds WhenFull = iota
+	// WhenFullRequests picks the endpoint with the fewest requests, the literal shortest queue.
+	WhenFullRequests
+)
+
+// String returns the word of the file.
+func (w WhenFull) String() string { return word(whenFulls, int(w)) }
+
+// LogFormat is the form of a log record.
+type LogFormat uint8
+
+const (
+	// LogText writes key=value records.
+	LogText LogFormat = iota
+	// LogJSON writes one JSON object per record.
+	LogJSON
+)
+
+// String returns the word of the file.
+func (f LogFormat) String() string { return word(logFormats, int(f)) }
+
+// Default returns the configuration of an empty file: every key at its default, and no pools, which Load and
+// FromFlags would refuse. A new value on each call.
+func Default() *Config {
+	return &Config{
+		Listen:  "0.0.0.0:8080",
+		Admin:   "127.0.0.1:9090",
+		Limit:   time.Hour,
+		MaxBody: 64 << 20,
+		Log:     Log{Format: LogText, Level: slog.LevelInfo},
+	}
+}
+
+// DefaultPool returns a pool of that name in which every optional key has its default; it has no endpoints yet.
+func DefaultPool(name string) Pool {
+	return Pool{
+		Name:     name,
+		Policy:   PolicyAuto,
+		Gates:    GatesDefault,
+		WhenFull: WhenFullSeconds,
+		// One waiting request is enough: a server that queues has no use for more. 0.95 leaves room for what decoding
+		// adds beyond the expectation. 16384 tokens is several steps of prefill on every server we measured.
+		Full: Full{Waiting: 1, MaxNumSeqs: 0, ProjectedKV: 0.95, LongPrompt: 16384},
+	}
+}

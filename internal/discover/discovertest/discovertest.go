@@ -1,0 +1,2 @@
+// Package discovertest is the suite that every discover.Discoverer passes.
+package discovertest
