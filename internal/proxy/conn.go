@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http/httptrace"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// upstreamConn counts what went through a connection to an endpoint, so that after a failure it can be told whether the
+// endpoint can have seen any of the request.
+//
+// It has no CloseWrite on purpose: a half-closed connection counts as a client that left on vLLM.
+type upstreamConn struct {
+	net.Conn
+	read, written atomic.Int64
+	unacked       atomic.Int64 // bytes that the peer had not acknowledged when the connection failed, plus one; 0: not known
+}
+
+func (c *upstreamConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.read.Add(int64(n))
+	}
+	if err != nil {
+		c.noteQueue()
+	}
+	return n, err
+}
+
+func (c *upstreamConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if n > 0 {
+		c.written.Add(int64(n))
+	}
+	if err != nil {
+		c.noteQueue()
+	}
+	return n, err
+}
+
+// noteQueue remembers the first answer only: once the transport has closed the socket there is none.
+func (c *upstreamConn) noteQueue() {
+	if out, ok := sendQueue(c.Conn); ok {
+		c.unacked.CompareAndSwap(0, out+1)
+	}
+}
+
+// connUse is one request's use of one connection.
+type connUse struct {
+	conn          *upstreamConn
+	read, written int64 // counters of conn when this use began
+	reused, got   bool
+	at            time.Time // when the connection was handed over
+}
+
+// begin is the GotConn hook of the transport.
+func (u *connUse) begin(info httptrace.GotConnInfo) {
+	u.got, u.reused, u.at = true, info.Reused, time.Now()
+	c := info.Conn
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	u.conn, _ = c.(*upstreamConn)
+	if u.conn != nil {
+		u.read, u.written = u.conn.read.Load(), u.conn.written.Load()
+	}
+}
+
+// staleWindow is how soon after being handed over a reused connection must break to count as one that the endpoint had
+// closed while it was idle, where the kernel cannot tell. It covers a round trip inside a cluster.
+const staleWindow = 100 * time.Millisecond
+
+// stale reports whether err only means that the endpoint had closed this idle connection before the request came: the
+// request was not seen there and may be sent again.
+//
+// The sure signs: the transport says so, nothing was written, or the peer acknowledged no byte of it. A close that the
+// endpoint began before the request arrived answers the request's bytes with a reset and never acknowledges them; an
+// endpoint that read the request and then went away has acknowledged it.
+func (u *connUse) stale(err error) bool {
+	if !u.got || !u.reused {
+		return false
+	}
+	if err.Error() == "http: server closed idle connection" { // net/http does not export it
+		return true
+	}
+	if u.conn == nil || u.conn.read.Load() != u.read {
+		return false
+	}
+	written := u.conn.written.Load() - u.written
+	if written == 0 {
+		return broken(err)
+	}
+	if u.conn.unacked.Load() > 0 {
+		return broken(err) && u.conn.unacked.Load()-1 >= written
+	}
+	return closedByPeer(err) && time.Since(u.at) < staleWindow
+}
+
+// broken reports whether err is about the connection, not about the request or the answer's form.
+func broken(err error) bool {
+	return closedByPeer(err) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed)
+}
+
+// closedByPeer tells an orderly close from a reset. EPIPE is what a read gives when the reset answers bytes that were
+// sent after the peer's FIN.
+func closedByPeer(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE)
+}
