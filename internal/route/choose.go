@@ -1,17 +1,268 @@
 package route
 
+import "math"
+
 // Choose picks an endpoint for r. hits[slot] is the number of leading prompt tokens that slot holds (shorter than
 // Endpoints: 0 for the rest); exclude has a bit set for every slot that may not be picked (nil: none). rnd decides
-// between equals and should be uniform. It allocates nothing.
+// between equals and should be uniform over 64 bits. It allocates nothing.
+//
+// The order of choice: the best admission, not full before full, the lowest cost. Costs within a tolerance of the lowest count as
+// equal; among those an endpoint on trial goes first, then the fewest requests in flight, then the longest hit, then
+// chance. Without that order a burst inside one report would follow noise, and quiet endpoints would starve.
 func Choose(s *Snapshot, r *Request, hits []int32, exclude []uint64, rnd uint64) Pick {
-	p := Pick{Slot: -1}
+	v := newView(s, r)
+	v.survey(s, hits, exclude)
+	var kept [scratch]priced
+	best, pick := v.lowest(s, hits, exclude, &kept)
+	if best.tier == noTier {
+		return Pick{Slot: -1, Full: pick.Full}
+	}
+	slot, c, hit := v.among(s, hits, exclude, &kept, best, rnd)
+	pick.Slot, pick.Cost, pick.HitTokens = slot, c.sum(), int32(hit)
+	pick.Predicted, pick.Work = c.predicted, c.engine
+	pick.Reason = v.reason(s, hits, exclude, best.tier, hit)
+	return pick
+}
+
+const (
+	scratch = 256 // endpoints whose price is kept between the two passes; beyond, it is computed again
+	noTier  = math.MaxUint8
+)
+
+// priced is one endpoint's rank: the tier first (admission, then full), the cost second.
+type priced struct {
+	cost float64
+	tier uint8
+}
+
+// newView fills in what does not depend on the endpoints.
+func newView(s *Snapshot, r *Request) view {
+	v := view{p: s.Params.withDefaults(), request: *r, returner: -1, regret: within(s.Regret, 0, 1, 0), best: noTier}
+	v.policy = v.p.Policy
+	v.prompt = max(1, count(r.PromptTokens))
+	v.output = v.p.MeanOutput
+	if r.MaxTokens > 0 {
+		v.output = min(v.output, float64(r.MaxTokens))
+	}
+	return v
+}
+
+func excluded(exclude []uint64, i int) bool {
+	return i>>6 < len(exclude) && exclude[i>>6]&(1<<(i&63)) != 0
+}
+
+// hitOf turns a hit into tokens that count: an engine finds whole blocks only and always computes the last token.
+func (v *view) hitOf(e *Endpoint, hit int32) float64 {
+	if hit <= 0 || v.policy == LeastRequest || v.prompt < e.block() {
+		return 0
+	}
+	return min(float64(hit), v.prompt-1)
+}
+
+func (v *view) hitAt(s *Snapshot, hits []int32, i int) float64 {
+	if i >= len(hits) {
+		return 0
+	}
+	return v.hitOf(&s.Endpoints[i], hits[i])
+}
+
+// survey finds the best admission, the averages that stand in for unknown figures, and the endpoint that alone holds the most of
+// the prompt.
+func (v *view) survey(s *Snapshot, hits []int32, exclude []uint64) {
 	for i := range s.Endpoints {
-		if i>>6 < len(exclude) && exclude[i>>6]&(1<<(i&63)) != 0 {
+		if !excluded(exclude, i) {
+			v.best = min(v.best, rank(s.Endpoints[i].Admission))
+		}
+	}
+	longest, second := 0.0, 0.0
+	inFlight := 0.0
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if excluded(exclude, i) || rank(e.Admission) != v.best {
 			continue
 		}
-		p.Slot, p.Reason = i, ReasonLoad
-		break
+		v.candidates++
+		inFlight += count(e.Requests)
+		if e.Known {
+			v.known++
+			l := v.loadOf(e)
+			v.meanRunning += l.decoding
+			v.meanContext += l.context
+			v.meanWaiting += l.foreign
+			inFlight += l.inFlight - count(e.Requests)
+		}
+		switch h := v.hitAt(s, hits, i); {
+		case h > longest:
+			longest, second, v.returner = h, longest, i
+		case h > second:
+			second = h
+		}
 	}
-	_, _, _ = r, hits, rnd
-	return p
+	if v.known > 0 {
+		n := float64(v.known)
+		v.meanRunning, v.meanContext, v.meanWaiting = v.meanRunning/n, v.meanContext/n, v.meanWaiting/n
+	}
+	v.meanInFlight = inFlight / float64(max(1, v.candidates))
+	if longest == second {
+		v.returner = -1
+	}
+	c := &v.p.Coeff
+	v.credit = v.p.Scale * (c.A + c.P*v.prompt)
+}
+
+// rank puts a trial beside a normal endpoint.
+func rank(admission uint8) uint8 {
+	if admission == Trial {
+		return Normal
+	}
+	return min(admission, LastResort)
+}
+
+// lowest prices every endpoint and returns the rank of the best. Pick carries the counts of full ones.
+func (v *view) lowest(s *Snapshot, hits []int32, exclude []uint64, kept *[scratch]priced) (priced, Pick) {
+	best := priced{tier: noTier, cost: math.Inf(1)}
+	var pick Pick
+	for i := range s.Endpoints {
+		pr := priced{tier: noTier}
+		if e := &s.Endpoints[i]; !excluded(exclude, i) && rank(e.Admission) == v.best {
+			var set GateSet
+			pr, set = v.price(e, i, v.hitAt(s, hits, i))
+			for g := range pick.Full {
+				if set.Has(g) {
+					pick.Full[g]++
+				}
+			}
+			if pr.tier < best.tier || pr.tier == best.tier && pr.cost < best.cost {
+				best = pr
+			}
+		}
+		if i < scratch {
+			kept[i] = pr
+		}
+	}
+	return best, pick
+}
+
+// price ranks one endpoint. When every endpoint is full and the literal shortest queue is asked for, the cost is the number of
+// requests.
+func (v *view) price(e *Endpoint, i int, hit float64) (priced, GateSet) {
+	set := v.full(e, hit)
+	pr := priced{tier: rank(e.Admission) << 1}
+	if set != 0 {
+		pr.tier |= 1
+		if v.p.WhenFull == Requests {
+			pr.cost = queue(e)
+			return pr, set
+		}
+	}
+	c := v.costOf(e, i, hit)
+	pr.cost = c.sum()
+	return pr, set
+}
+
+// queue is the literal length of an endpoint's queue: what waits and runs there, reported or own, whichever is more.
+func queue(e *Endpoint) float64 {
+	n := count(e.Requests)
+	if e.Known {
+		n = max(n+count(e.ForeignRunning)+count(e.ForeignWaiting), count(e.Running)+count(e.Waiting))
+	}
+	return n
+}
+
+// among chooses between the endpoints of the best tier whose cost is within the tolerance.
+func (v *view) among(s *Snapshot, hits []int32, exclude []uint64, kept *[scratch]priced, best priced, rnd uint64) (int, cost, float64) {
+	limit := best.cost + v.tolerance(best)
+	var lead tied
+	for i := range s.Endpoints {
+		var pr priced
+		e := &s.Endpoints[i]
+		switch {
+		case i < scratch:
+			pr = kept[i]
+		case excluded(exclude, i) || rank(e.Admission) != v.best:
+			continue
+		default:
+			pr, _ = v.price(e, i, v.hitAt(s, hits, i))
+		}
+		if pr.tier != best.tier || pr.cost > limit {
+			continue
+		}
+		l := v.loadOf(e)
+		lead.offer(tied{slot: i, trial: e.Admission == Trial, inFlight: l.inFlight / within(positive(e.Ramp, 1), 0.01, 1, 1),
+			hit: v.hitAt(s, hits, i)}, rnd)
+	}
+	c := v.costOf(&s.Endpoints[lead.slot], lead.slot, lead.hit)
+	return lead.slot, c, lead.hit
+}
+
+// tolerance is the difference up to which costs are equal. It is a share of the cost, and never more than a few steps of the
+// engine, so that a long queue is no excuse for a cold prefill.
+func (v *view) tolerance(best priced) float64 {
+	if best.tier&1 != 0 && v.p.WhenFull == Requests {
+		return 0
+	}
+	a := v.p.Coeff.A * v.p.Scale
+	return min(tieShare*(max(0, best.cost)+a), 2*a)
+}
+
+// tied is one endpoint among equals.
+type tied struct {
+	slot          int
+	trial         bool
+	inFlight, hit float64
+	equals        uint64
+}
+
+// offer takes o in place of the leader if it goes first, or by chance if they are equal.
+func (t *tied) offer(o tied, rnd uint64) {
+	o.equals = 1
+	switch {
+	case t.equals == 0:
+	case o.trial != t.trial:
+		if !o.trial {
+			return
+		}
+	case o.inFlight != t.inFlight:
+		if o.inFlight > t.inFlight {
+			return
+		}
+	case o.hit != t.hit:
+		if o.hit < t.hit {
+			return
+		}
+	default:
+		// The k-th equal takes over with probability 1/k; each step uses its own bits of rnd.
+		n := t.equals + 1
+		if mix(rnd+n)%n != 0 {
+			t.equals = n
+			return
+		}
+		o.equals = n
+	}
+	*t = o
+}
+
+// mix spreads the bits of x (the finalizer of SplitMix64).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// reason says what decided.
+func (v *view) reason(s *Snapshot, hits []int32, exclude []uint64, tier uint8, hit float64) Reason {
+	switch {
+	case v.candidates == 1:
+		return ReasonOnlyOne
+	case tier&1 != 0:
+		return ReasonAllFull
+	case hit == 0:
+		return ReasonLoad
+	}
+	for i := range s.Endpoints {
+		if !excluded(exclude, i) && rank(s.Endpoints[i].Admission) == v.best && v.hitAt(s, hits, i) < hit {
+			return ReasonPrefix
+		}
+	}
+	return ReasonLoad
 }

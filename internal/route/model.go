@@ -80,6 +80,7 @@ type Params struct {
 	BytesPerToken float64      // learned; turns prompt bytes into tokens; 4 until known
 	MeanOutput    float64      // learned mean of output tokens; 200 until known
 	Residence     float64      // learned mean seconds from pick to end; the price of waiting for KV
+	Scale         float64      // learned: real seconds per second that Coeff predicts; 0 means 1
 }
 
 // Coefficients describe one engine step in seconds:
@@ -125,7 +126,9 @@ type Endpoint struct {
 	ForeignRunning int32 // reported minus own, when positive
 	ForeignWaiting int32
 
-	Kappa float64 // observed / predicted time to first token; 0 means 1
+	HeldTokens int64 // tokens of prompts that its cache is believed to hold; 0 unknown: as few as are in use
+
+	Kappa float64 // observed / predicted time to first token, over that of the pool; 0 means 1
 	Rho   float64 // share of time that booked work keeps the endpoint busy, [0,1)
 	Ramp  float64 // share of full traffic that the endpoint should get, (0,1]; 0 means 1
 }
@@ -176,7 +179,8 @@ type Pick struct {
 	Reason    Reason  //
 	Cost      float64 // seconds
 	HitTokens int32   // leading prompt tokens expected in the endpoint's cache
-	Predicted float64 // seconds to first token by the model, before the endpoint's Kappa; feed Learner.ObserveTTFT
-	Work      float64 // seconds of engine time that the prefill and its share of decoding add; feed Learner.BookWork
-	Full      [NumGates]int32
+	Predicted float64 // seconds to first token by Params.Coeff, before Scale and Kappa; feed Learner.ObserveTTFT
+	Work      float64 // seconds of prefill by Params.Coeff that the pick adds; feed Learner.BookWork
+
+	Full [NumGates]int32 // endpoints that each gate excluded
 }

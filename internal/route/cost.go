@@ -1,0 +1,248 @@
+package route
+
+import "math"
+
+// Constants of the cost that no measurement of an engine gives.
+const (
+	foreignPrompt   = 500  // tokens to prefill that a foreign waiting request stands for
+	minChunk        = 512  // smallest share of the step budget that prefill is assumed to get
+	defaultBudget   = 2048 // tokens per step
+	defaultBlock    = 16   // tokens per KV block
+	maxRho          = 0.9
+	returnSpread    = 6    // requests above the mean up to which a conversation goes back to its endpoint
+	returnMaxKappa  = 1.6  // slower endpoints are not returned to
+	tieShare        = 0.10 // costs this close to the lowest (as a share of the time to first token) are equal
+	defaultStall    = 0.3
+	defaultOutput   = 200
+	defaultWindowKV = 0.95
+	defaultLong     = 16384
+)
+
+// view is what a pick derives once: parameters with their defaults, and the pool's averages for endpoints whose own
+// figures are unknown.
+type view struct {
+	p       Params
+	request Request
+	prompt  float64 // tokens
+	output  float64 // expected output tokens of this request
+	regret  float64
+	policy  Policy
+
+	known        int     // candidates with a report
+	meanRunning  float64 // decoding, own and foreign, per candidate with a report
+	meanWaiting  float64 // foreign waiting
+	meanContext  float64
+	meanInFlight float64 // over all candidates of the best admission
+	returner     int     // slot that alone holds most of the prompt; -1
+	credit       float64 // seconds that going back there is worth
+	best         uint8   // best admission among the candidates
+	candidates   int     // with it
+}
+
+// load is what counts as work on one endpoint: own, foreign, or the pool's average.
+type load struct {
+	decoding, context, uncached, foreign, inFlight float64
+}
+
+// cost is the summands in seconds. Explain names them in this order.
+type cost struct {
+	wait, work, busy, stall, step, memory, penalty, ramp, credit float64
+	predicted                                                    float64 // wait + work before kappa and scale
+	engine                                                       float64 // work before kappa and scale
+}
+
+func (c *cost) sum() float64 {
+	return c.wait + c.work + c.busy + c.stall + c.step + c.memory + c.penalty + c.ramp + c.credit
+}
+
+func within(v, lo, hi, def float64) float64 {
+	if v >= lo && v <= hi {
+		return v
+	}
+	if v > hi {
+		return hi
+	}
+	if v < lo {
+		return lo
+	}
+	return def // NaN
+}
+
+// positive returns v when it is a positive finite number, else def.
+func positive(v, def float64) float64 {
+	if v > 0 && v <= math.MaxFloat64 {
+		return v
+	}
+	return def
+}
+
+func tokens(n int64) float64 { return float64(max(0, n)) }
+
+func count(n int32) float64 { return float64(max(0, n)) }
+
+func (p Params) withDefaults() Params {
+	if p.FullWaiting <= 0 {
+		p.FullWaiting = 1
+	}
+	if p.LongPrompt <= 0 {
+		p.LongPrompt = defaultLong
+	}
+	p.ProjectedKV = positive(p.ProjectedKV, defaultWindowKV)
+	p.MeanOutput = within(positive(p.MeanOutput, defaultOutput), 1, 1e6, defaultOutput)
+	p.Residence = within(p.Residence, 1, 3600, 1)
+	p.Scale = within(positive(p.Scale, 1), 1e-3, 1e3, 1)
+	p.StallShare = within(p.StallShare, 0, 10, defaultStall)
+	c := &p.Coeff
+	if c.A == 0 && c.P == 0 {
+		*c = profiles[0].c
+	}
+	c.A, c.B, c.C = within(c.A, 1e-6, 1e3, 0.01), within(c.B, 0, 1, 0), within(c.C, 0, 1, 0)
+	c.P, c.Q = within(c.P, 1e-9, 1, 5e-5), within(c.Q, 0, 1, 0)
+	return p
+}
+
+// loadOf returns what counts as work on e.
+func (v *view) loadOf(e *Endpoint) load {
+	l := load{
+		decoding: count(e.Decoding), context: tokens(e.ContextTokens), uncached: tokens(e.UncachedTokens),
+		inFlight: count(e.Requests),
+	}
+	if e.Known {
+		fr, fw := count(e.ForeignRunning), count(e.ForeignWaiting)
+		l.foreign = fw
+		l.inFlight += fr + fw
+		l.decoding += fr
+		if fr > 0 {
+			l.context += e.foreignTokens()
+		}
+		return l
+	}
+	if v.known > 0 {
+		l.decoding = max(l.decoding, v.meanRunning)
+		l.context = max(l.context, v.meanContext)
+		l.inFlight = max(l.inFlight, v.meanInFlight)
+		l.foreign = v.meanWaiting
+	}
+	return l
+}
+
+// expect returns the expected seconds to prefill the part of a prompt that is not held behind what is booked: before
+// kappa and scale.
+func (v *view) expect(e *Endpoint, l *load, hit float64) (wait, work, rate float64) {
+	c := &v.p.Coeff
+	budget := count(e.Budget)
+	if budget == 0 {
+		budget = defaultBudget
+	}
+	floor := c.A + c.B*l.decoding + c.C*l.context
+	rate = c.P + floor/max(minChunk, budget-l.decoding)
+	u := v.prompt - hit
+	work = u*rate + c.Q*u*(v.prompt-u/2) + floor
+	wait = l.uncached*rate + l.foreign*foreignPrompt*rate
+	return wait, work, rate
+}
+
+// costOf prices this request on e, slot i, which holds hit tokens of it.
+func (v *view) costOf(e *Endpoint, i int, hit float64) cost {
+	l := v.loadOf(e)
+	wait, work, _ := v.expect(e, &l, hit)
+	scale := v.p.Scale
+	kappa := within(positive(e.Kappa, 1), 0.1, 10, 1)
+	k := cost{predicted: wait + work, engine: work, penalty: within(e.Penalty, 0, 1e6, 0)}
+	if v.policy == LeastRequest {
+		k.wait = l.inFlight * kappa * scale * v.p.Coeff.A
+		k.work = kappa * scale * v.p.Coeff.A
+		k.rampUp(e)
+		return k
+	}
+	c := &v.p.Coeff
+	k.wait, k.work = kappa*scale*wait, kappa*scale*work
+	over, evicted := v.memory(e, hit)
+	rho := within(e.Rho, 0, maxRho, 0)
+	k.busy = rho / (1 - rho) * scale * (work + v.regret*c.P*evicted)
+	k.stall = v.p.StallShare * l.decoding * work * scale
+	k.step = v.output * (c.B*(l.decoding+1) + c.C*(l.context+v.prompt)) * scale
+	k.memory = over * v.p.Residence
+	k.rampUp(e)
+	if i == v.returner && kappa <= returnMaxKappa && l.inFlight <= v.meanInFlight+returnSpread {
+		k.credit = -v.credit
+	}
+	return k
+}
+
+// rampUp makes an endpoint that should get a share of full traffic dearer by that share.
+func (k *cost) rampUp(e *Endpoint) {
+	if r := within(positive(e.Ramp, 1), 0.01, 1, 1); r < 1 {
+		k.ramp = (k.wait + k.work + k.busy + k.stall + k.step + k.memory) * (1/r - 1)
+	}
+}
+
+// memory returns the share of capacity by which e would be over its limit after this pick, and the tokens of others'
+// prefixes that this request would push out of its cache.
+func (v *view) memory(e *Endpoint, hit float64) (over, evicted float64) {
+	capacity := e.capacity()
+	if capacity == 0 {
+		return 0, 0
+	}
+	need := v.projected(e, hit, capacity)
+	over = max(0, need-defaultWindowKV*capacity) / capacity
+	news := v.prompt - hit + v.output
+	room := capacity - max(tokens(e.HeldTokens), need-news)
+	return over, min(news, max(0, news-room))
+}
+
+// capacity returns the KV capacity in tokens; 0 unknown.
+func (e *Endpoint) capacity() float64 {
+	if e.CapacityTokens > 0 {
+		return float64(e.CapacityTokens)
+	}
+	return count(e.Blocks) * count(e.BlockSize)
+}
+
+func (e *Endpoint) block() float64 {
+	if e.BlockSize > 0 {
+		return float64(e.BlockSize)
+	}
+	return defaultBlock
+}
+
+// held estimates the KV tokens of own requests in flight. Their uncached part and their output are their own; of the part that
+// was in the cache, only the share distinct is not held by several of them at once. Half a block per request is lost.
+func (l *Load) held(distinct, block float64) float64 {
+	cached := tokens(l.PromptTokens - l.NewTokens)
+	return tokens(l.NewTokens) + tokens(l.OutputTokens) + distinct*cached + count(l.Requests)*block/2
+}
+
+// foreignTokens estimates the KV tokens of requests that did not come from here.
+func (e *Endpoint) foreignTokens() float64 {
+	reported := within(e.KVUsage, 0, 1, 0) * e.capacity()
+	return max(0, reported-e.AtReport.held(1, e.block()))
+}
+
+// projected forecasts the KV tokens in use on e after this pick:
+//
+//	at the report + own now - own at the report + this prompt less what is referenced + expected growth
+//
+// At the report, prompts that were still being prefilled hold less than they will: the reported use is raised by what
+// they had booked, but not above what the books held then. How much of the cached parts the requests share is read
+// from the same report: with one hot prefix the books add it up once per request and the engine holds it once.
+func (v *view) projected(e *Endpoint, hit, capacity float64) float64 {
+	block := e.block()
+	distinct, base := 1.0, 0.0
+	then := &e.AtReport
+	if e.Known && e.KVUsage >= 0 {
+		reported := min(e.KVUsage, 1) * capacity
+		if cached := tokens(then.PromptTokens - then.NewTokens); cached > 0 {
+			alone := tokens(then.NewTokens-then.UncachedTokens) + tokens(then.OutputTokens)
+			distinct = within((reported-alone)/cached, 0, 1, 1)
+		}
+		base = max(reported, min(reported+tokens(then.UncachedTokens), then.held(distinct, block)))
+		base -= then.held(distinct, block)
+	}
+	own := e.held(distinct, block)
+	growth := max(0, count(e.Requests)*v.p.MeanOutput-tokens(e.OutputTokens))
+	if e.Known {
+		growth += count(e.ForeignRunning) * v.p.MeanOutput / 2
+	}
+	return max(0, base+own) + growth + v.prompt - hit + distinct*hit + v.output + block/2
+}
