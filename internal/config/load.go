@@ -1,5 +1,9 @@
 package config
 
+import (
+	"strings"
+)
+
 // Flags is what the command line says. It wins over the file.
 type Flags struct {
 	// Config is the file's path, "" for none.
@@ -15,14 +19,173 @@ func Load(path string) (*Config, error) { return FromFlags(Flags{Config: path}) 
 
 // FromFlags loads the file that the flags name, if any, and applies the flags over it; the whole is checked once. The
 // error is an Errors.
-func FromFlags(f Flags) (*Config, error) { return nil, Errors{{File: f.Config, Rule: "not read"}} }
+func FromFlags(f Flags) (*Config, error) {
+	if f.Config == "" {
+		return build(f, nil)
+	}
+	data, err := readSome(f.Config, maxFile+1)
+	if err != nil {
+		rule, _ := unreadable(err)
+		return nil, Errors{{File: f.Config, Rule: rule}}
+	}
+	return build(f, data)
+}
 
 // Parse checks a configuration that is in memory. name stands for the file in errors, and its folder is what relative
 // paths in it are relative to. The error is an Errors.
-func Parse(name string, data []byte) (*Config, error) { return nil, Errors{{File: name, Rule: "not read"}} }
+func Parse(name string, data []byte) (*Config, error) { return build(Flags{Config: name}, data) }
+
+// build decodes the file's content, applies the flags and checks what must hold between keys.
+func build(f Flags, data []byte) (*Config, error) {
+	c := Default()
+	c.Path = f.Config
+	d := newDecoder(f.Config)
+	if len(data) > 0 {
+		root, ok := d.document(data)
+		if !ok && len(d.errs) > 0 {
+			return nil, d.err()
+		}
+		if ok {
+			d.object(root, topFields(c))
+		}
+	}
+	d.flags(f, c)
+	d.check(c)
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	sortErrors(d.warns)
+	c.Warnings = d.warns
+	return c, nil
+}
+
+// flags applies the command line.
+func (d *decoder) flags(f Flags, c *Config) {
+	if f.Listen != "" {
+		d.seen["listen"] = flagValue("--listen", f.Listen)
+		d.address(d.seen["listen"], &c.Listen)
+	}
+	if f.Admin != "" {
+		d.seen["admin"] = flagValue("--admin", f.Admin)
+		d.address(d.seen["admin"], &c.Admin)
+	}
+	if len(f.Endpoints) == 0 {
+		return
+	}
+	if _, both := d.seen["pools"]; both {
+		d.failShowing(flagValue("--endpoint", ""), "", "the file "+f.Config+" has pools already",
+			"add the endpoint to a pool in the file, or leave --config away")
+		return
+	}
+	d.seen["pools"] = flagValue("--endpoint", "")
+	p := DefaultPool("default")
+	first := map[string]bool{}
+	for _, raw := range f.Endpoints {
+		var u string
+		v := flagValue("--endpoint", raw)
+		if !d.endpoint(v, &u) {
+			continue
+		}
+		if first[u] {
+			d.failShowing(v, redactURL(raw), "given twice", "remove one of them")
+			continue
+		}
+		first[u] = true
+		p.Endpoints = append(p.Endpoints, u)
+	}
+	c.Pools = []Pool{p}
+}
 
 // ParseEndpoints reads an endpoints file: a YAML list of URLs, a mapping with the one key `endpoints`, or one URL per
 // line with # comments. It returns canonical URLs (see Pool.Endpoints) in the order of the file. An explicit empty list
 // is no endpoints; a file without any content is an error, since that is what a torn write looks like. The error is an
 // Errors.
-func ParseEndpoints(name string, data []byte) ([]string, error) { return nil, Errors{{File: name, Rule: "not read"}} }
+func ParseEndpoints(name string, data []byte) ([]string, error) {
+	d := newDecoder(name)
+	var items []value
+	if isYAML(data) {
+		root, ok := d.document(data)
+		if !ok && len(d.errs) > 0 {
+			return nil, d.err()
+		}
+		items = d.endpointList(root)
+	} else {
+		items = urlLines(name, data)
+		if len(items) == 0 {
+			d.failShowing(value{file: name}, "", "the file has no content", "write [] if there are no endpoints")
+		}
+	}
+	var urls []string
+	first := map[string]int{}
+	for _, item := range items {
+		var u string
+		if !d.endpoint(item, &u) {
+			continue
+		}
+		if first[u] == 0 { // twice is once here: generated lists repeat themselves
+			first[u] = item.line
+			urls = append(urls, u)
+		}
+	}
+	if len(urls) > maxEndpoints {
+		d.failShowing(value{file: name}, "", "more endpoints than a pool can hold", "at most 4096")
+	}
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return urls, nil
+}
+
+// endpointList returns the values of a list, bare or under the key endpoints.
+func (d *decoder) endpointList(root value) []value {
+	var items []value
+	read := func(d *decoder, v value) {
+		if v.kind != kindList {
+			d.wrongKind(v, "a list of URLs")
+			return
+		}
+		items = d.items(v)
+	}
+	if root.kind != kindMap {
+		read(d, root)
+		return items
+	}
+	d.object(root, []field{{"endpoints", read}})
+	if _, ok := d.seen["endpoints"]; !ok && len(d.errs) == 0 {
+		d.failShowing(root, "", "has no list of endpoints", "")
+	}
+	return items
+}
+
+// isYAML reports whether an endpoints file is YAML (a list, a mapping, JSON) and not one URL per line.
+func isYAML(data []byte) bool {
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if strings.ContainsAny(line[:1], "-[{&!%'\"") {
+			return true
+		}
+		key, _, ok := strings.Cut(line, ":")
+		return ok && !strings.Contains(line, "://") && !strings.Contains(key, ".") || strings.HasPrefix(line, "endpoints:")
+	}
+	return false
+}
+
+// urlLines returns the lines of a plain list.
+func urlLines(name string, data []byte) []value {
+	var vs []value
+	n := 0
+	for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
+		n++
+		text, _, _ := strings.Cut(line, " #")
+		text = strings.TrimRight(text, " \t\r\n")
+		trimmed := strings.TrimLeft(text, " \t")
+		if trimmed == "" || strings.HasPrefix(trimmed, "#") {
+			continue
+		}
+		vs = append(vs, value{file: name, line: n, col: 1 + len(text) - len(trimmed), kind: kindText, text: trimmed})
+	}
+	return vs
+}

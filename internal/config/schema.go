@@ -1,0 +1,224 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The keys of the file, one table per mapping. A new key is a row here, a field in Config, a line in yaml.go and a
+// section in docs/config.md (a test compares them).
+
+const (
+	maxPools     = 256
+	maxModels    = 4096
+	maxEndpoints = 4096 // what a pool's prefix index can tell apart
+)
+
+func topFields(c *Config) []field {
+	return []field{
+		{"listen", func(d *decoder, v value) { d.address(v, &c.Listen) }},
+		{"admin", func(d *decoder, v value) { d.address(v, &c.Admin) }},
+		{"limit", func(d *decoder, v value) { d.duration(v, &c.Limit, 100*time.Millisecond, 168*time.Hour) }},
+		{"max_body", func(d *decoder, v value) { d.size(v, &c.MaxBody, 1<<10, 4<<30) }},
+		{"debug_headers", func(d *decoder, v value) { d.boolean(v, &c.DebugHeaders) }},
+		{"log", func(d *decoder, v value) { d.object(v, logFields(&c.Log)) }},
+		{"pools", func(d *decoder, v value) { d.pools(v, c) }},
+		{"models", func(d *decoder, v value) { d.models(v, c) }},
+	}
+}
+
+func logFields(l *Log) []field {
+	return []field{
+		{"format", func(d *decoder, v value) {
+			if i, ok := d.oneOf(v, logFormats()); ok {
+				l.Format = LogFormat(i)
+			}
+		}},
+		{"level", func(d *decoder, v value) {
+			if i, ok := d.oneOf(v, logLevels()); ok {
+				l.Level = levelOf(i)
+			}
+		}},
+	}
+}
+
+func poolFields(p *Pool) []field {
+	return []field{
+		{"name", func(d *decoder, v value) { d.poolName(v, &p.Name) }},
+		{"endpoints", func(d *decoder, v value) { d.endpoints(v, &p.Endpoints) }},
+		{"file", func(d *decoder, v value) { d.path(v, &p.File) }},
+		{"dns", func(d *decoder, v value) { d.dnsName(v, &p.DNS) }},
+		{"policy", func(d *decoder, v value) {
+			if i, ok := d.oneOf(v, policies()); ok {
+				p.Policy = Policy(i)
+			}
+		}},
+		{"gates", func(d *decoder, v value) {
+			if i, ok := d.oneOf(v, gates()); ok {
+				p.Gates = Gates(i)
+			}
+		}},
+		{"full", func(d *decoder, v value) { d.object(v, fullFields(&p.Full)) }},
+		{"when_full", func(d *decoder, v value) {
+			if i, ok := d.oneOf(v, whenFulls()); ok {
+				p.WhenFull = WhenFull(i)
+			}
+		}},
+		{"api_key_file", func(d *decoder, v value) { d.keyFile(v, p) }},
+	}
+}
+
+func fullFields(f *Full) []field {
+	return []field{
+		{"waiting", func(d *decoder, v value) { d.integer(v, &f.Waiting, 1, 10_000) }},
+		{"max_num_seqs", func(d *decoder, v value) {
+			switch {
+			case v.kind == kindText && v.text == "auto":
+				f.MaxNumSeqs = 0
+			case v.kind == kindInt:
+				d.integer(v, &f.MaxNumSeqs, 1, 100_000)
+			default:
+				d.fail(v, "want auto or a whole number from 1 to 100000", "")
+			}
+		}},
+		{"projected_kv", func(d *decoder, v value) { d.share(v, &f.ProjectedKV) }},
+		{"long_prompt", func(d *decoder, v value) { d.integer(v, &f.LongPrompt, 1, 100_000_000) }},
+	}
+}
+
+func modelFields(m *Model) []field {
+	return []field{
+		{"name", func(d *decoder, v value) { d.modelName(v, &m.Name) }},
+		{"serves", func(d *decoder, v value) { d.modelName(v, &m.Serves) }},
+		{"pools", func(d *decoder, v value) { d.modelPools(v, m) }},
+	}
+}
+
+// Keys returns the path of every key, sorted, with [] for an element of a list: pools[].full.waiting.
+func Keys() []string {
+	var all []string
+	add := func(path string, fields []field) {
+		for _, f := range fields {
+			all = append(all, join(path, f.name))
+		}
+	}
+	add("", topFields(&Config{}))
+	add("log", logFields(&Log{}))
+	add("pools[]", poolFields(&Pool{}))
+	add("pools[].full", fullFields(&Full{}))
+	add("models[]", modelFields(&Model{}))
+	slices.Sort(all)
+	return all
+}
+
+// list checks that v is a list with 1 to most elements and returns them.
+func (d *decoder) list(v value, of string, most int) []value {
+	if v.kind != kindList {
+		d.wrongKind(v, "a list of "+of)
+		return nil
+	}
+	items := d.items(v)
+	if len(items) == 0 {
+		d.fail(v, "is an empty list", "")
+	}
+	if len(items) > most {
+		d.fail(v, fmt.Sprintf("has %d entries, more than %d", len(items), most), "")
+		return nil
+	}
+	for _, item := range items {
+		d.seen[item.path] = item
+	}
+	return items
+}
+
+func (d *decoder) pools(v value, c *Config) {
+	for _, item := range d.list(v, "pools", maxPools) {
+		p := DefaultPool("")
+		d.object(item, poolFields(&p))
+		c.Pools = append(c.Pools, p)
+	}
+}
+
+func (d *decoder) models(v value, c *Config) {
+	for _, item := range d.list(v, "models", maxModels) {
+		var m Model
+		d.object(item, modelFields(&m))
+		c.Models = append(c.Models, m)
+	}
+}
+
+func (d *decoder) modelPools(v value, m *Model) {
+	for _, item := range d.list(v, "pool names", maxPools) {
+		p := ModelPool{}
+		d.str(item, &p.Pool)
+		m.Pools = append(m.Pools, p) // also a bad one, so that indices stay those of the file
+	}
+}
+
+func (d *decoder) endpoints(v value, dst *[]string) {
+	first := map[string]int{}
+	for _, item := range d.list(v, "URLs", maxEndpoints) {
+		var u string
+		if !d.endpoint(item, &u) {
+			continue
+		}
+		if line, again := first[u]; again {
+			d.fail(item, fmt.Sprintf("the same endpoint as in line %d", line), "remove one of them")
+			continue
+		}
+		first[u] = item.line
+		*dst = append(*dst, u)
+	}
+}
+
+// poolName stores a pool's name, which becomes a metric label.
+func (d *decoder) poolName(v value, dst *string) {
+	var name string
+	if !d.str(v, &name) {
+		return
+	}
+	for i, r := range name {
+		alnum := r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
+		if !alnum && (i == 0 || r != '-' && r != '_' && r != '.') {
+			hint := ""
+			if r >= 'A' && r <= 'Z' {
+				hint = "write " + clip(strings.ToLower(name))
+			}
+			d.fail(v, "a pool's name has lower case letters, digits, '-', '_' and '.', and starts with a letter or digit", hint)
+			return
+		}
+	}
+	if len(name) > 63 {
+		d.fail(v, "a pool's name has at most 63 characters", "")
+		return
+	}
+	*dst = name
+}
+
+func (d *decoder) modelName(v value, dst *string) {
+	var name string
+	if !d.str(v, &name) {
+		return
+	}
+	if len(name) > 256 {
+		d.fail(v, "a model's name has at most 256 bytes", "")
+		return
+	}
+	*dst = name
+}
+
+// path stores a file's path, joined to the folder of the configuration.
+func (d *decoder) path(v value, dst *string) bool {
+	var p string
+	if !d.str(v, &p) {
+		return false
+	}
+	if !filepath.IsAbs(p) {
+		p = filepath.Join(filepath.Dir(d.name), p)
+	}
+	*dst = p
+	return true
+}

@@ -1,0 +1,210 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// How values, keys and suggestions look in an error.
+
+// show returns a scalar as an error shows it, "" for what has no short form or may be a secret.
+func show(v value) string {
+	switch v.kind {
+	case kindText:
+		if looksSecret(v.text) || strings.Contains(v.text, "@") {
+			return ""
+		}
+		return quote(v.text)
+	case kindInt, kindFloat, kindBool:
+		return clip(v.text)
+	}
+	return ""
+}
+
+func quote(text string) string { return strconv.Quote(clip(text)) }
+
+// clip shortens to what fits a line.
+func clip(text string) string {
+	const most = 80
+	if len(text) <= most {
+		return text
+	}
+	cut := most
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "..."
+}
+
+// printable returns a key for a path: control characters and secrets replaced.
+func printable(key string) string {
+	if looksSecret(key) {
+		return hidden
+	}
+	return clip(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, key))
+}
+
+// looksSecret reports whether a text is shaped like an API key or token, wherever it was written.
+func looksSecret(text string) bool {
+	text = strings.TrimSpace(text)
+	for _, prefix := range []string{"sk-", "sk_", "pk-", "hf_", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "ASIA", "AIza", "eyJ", "Bearer ", "bearer ", "nvapi-", "gsk_"} {
+		if strings.HasPrefix(text, prefix) && len(text) >= len(prefix)+6 {
+			return true
+		}
+	}
+	return false
+}
+
+// looksRandom reports whether a text that should be a path is shaped like a generated key instead.
+func looksRandom(text string) bool {
+	if len(text) < 20 || strings.ContainsAny(text, "/.\\ ") {
+		return false
+	}
+	return strings.ContainsAny(text, "0123456789") && strings.ContainsFunc(text, unicode.IsLetter)
+}
+
+// shortDuration is a duration without its zero parts: 1h, 90s as 1m30s.
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// shortSize is a size in the largest unit that divides it.
+func shortSize(n int64) string {
+	for _, u := range []struct {
+		name  string
+		bytes int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n > 0 && n%u.bytes == 0 {
+			return fmt.Sprintf("%d%s", n/u.bytes, u.name)
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// otherWords are what other programs call a key of ours; the value is the last element of our path.
+func otherWords() map[string]string {
+	return map[string]string{
+		"port": "listen", "bind": "listen", "addr": "listen", "address": "listen", "host": "listen",
+		"metrics": "admin", "metrics_addr": "admin", "admin_addr": "admin", "admin_listen": "admin",
+		"timeout": "limit", "time_limit": "limit", "request_timeout": "limit", "read_timeout": "limit",
+		"max_body_size": "max_body", "body_limit": "max_body", "client_max_body_size": "max_body",
+		"backends": "endpoints", "upstreams": "endpoints", "servers": "endpoints", "targets": "endpoints",
+		"urls": "endpoints", "url": "endpoints", "workers": "endpoints", "addresses": "endpoints",
+		"clusters": "pools", "groups": "pools", "upstream": "pools",
+		"strategy": "policy", "algorithm": "policy", "lb_policy": "policy", "load_balancing": "policy", "routing": "policy",
+		"api_key": "api_key_file", "key": "api_key_file", "token": "api_key_file", "apikey": "api_key_file", "password": "api_key_file",
+		"aliases": "models", "routes": "models", "logging": "log", "log_level": "log", "verbosity": "level",
+		"kv": "projected_kv", "max_kv": "projected_kv", "max_running": "max_num_seqs", "max_waiting": "waiting", "queue": "waiting",
+		"target": "serves", "alias": "serves", "to": "serves", "pool": "pools", "hostname": "dns", "service": "dns",
+	}
+}
+
+// unknownKey explains a key that does not exist at its place.
+func unknownKey(key, path string, fields []field) (rule, hint string) {
+	all := make([]string, len(fields))
+	for i, f := range fields {
+		all[i] = f.name
+	}
+	rule = "unknown key"
+	plain := normal(key)
+	if near := otherWords()[plain]; slices.Contains(all, near) {
+		if near == "api_key_file" {
+			return rule, "a key is not written here: put it into a file and name that with api_key_file"
+		}
+		return rule, "did you mean " + near + "?"
+	}
+	if near := closest(key, all); near != "" {
+		return rule, "did you mean " + near + "?"
+	}
+	if at := elsewhere(plain, path); at != "" {
+		return rule, "it belongs to " + at
+	}
+	return rule, "known here: " + strings.Join(all, ", ")
+}
+
+// elsewhere returns where a key of that name exists, if not here.
+func elsewhere(key, path string) string {
+	for _, known := range Keys() {
+		if i := strings.LastIndexByte(known, '.'); known != path && known[i+1:] == key {
+			if i < 0 {
+				return "the top of the file"
+			}
+			return known[:i]
+		}
+	}
+	return ""
+}
+
+// normal is a key without the habits of other formats: maxBody, Max-Body and max_body are one.
+func normal(key string) string {
+	var b strings.Builder
+	for i, r := range key {
+		switch {
+		case r == '-' || r == ' ':
+			b.WriteByte('_')
+		case unicode.IsUpper(r):
+			if i > 0 && !strings.HasSuffix(b.String(), "_") && i < len(key)-1 && unicode.IsLower(rune(key[i-1])) {
+				b.WriteByte('_')
+			}
+			b.WriteRune(unicode.ToLower(r))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// closest returns the word that text is probably a misspelling of, or "".
+func closest(text string, words []string) string {
+	text = normal(clip(text))
+	best, bestDistance := "", 1+max(1, len(text)/3)
+	for _, w := range words {
+		if text == w {
+			return w
+		}
+		if n := distance(text, w); n < bestDistance && n < len(w) {
+			best, bestDistance = w, n
+		}
+	}
+	return best
+}
+
+// distance is the number of insertions, deletions, replacements and swaps of neighbours that turn a into b.
+func distance(a, b string) int {
+	prev2, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range prev {
+		prev[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		cur[0] = i
+		for j := 1; j <= len(b); j++ {
+			same := 1
+			if a[i-1] == b[j-1] {
+				same = 0
+			}
+			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+same)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				cur[j] = min(cur[j], prev2[j-2]+1)
+			}
+		}
+		prev2, prev, cur = prev, cur, prev2
+	}
+	return prev[len(b)]
+}
