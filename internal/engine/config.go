@@ -18,6 +18,10 @@ type Config struct {
 	MaxLoras             int     // distinct adapters in one step; a request beyond is deferred (max_loras); 0 = no limit
 	AlignChunks          bool    // prefill chunks end on block boundaries (hybrid models, mamba_cache_mode=align)
 
+	// AsyncScheduling: the next step is decided while one runs (async_scheduling), so that a sequence that arrives during a step
+	// misses the one that follows. The model decides late and keeps only that effect.
+	AsyncScheduling bool
+
 	MaxQueuedReqs   int // refuse when so many requests wait or run (max_num_queued_reqs); 0 = no limit
 	MaxQueuedTokens int // refuse while prompts in prefill hold so many tokens (max_num_queued_tokens); 0 = no limit
 
