@@ -61,6 +61,7 @@ type decoder struct {
 	name    string
 	errs    []*Error
 	warns   []*Error
+	other   []*Error // errors of other files, sorted
 	anchors map[string]ast.Node
 	seen    map[string]value // by key path: what the file or a flag set
 }
@@ -84,11 +85,11 @@ func (d *decoder) warn(v value, rule, hint string) {
 
 // err returns what was collected, sorted, or nil.
 func (d *decoder) err() error {
-	if len(d.errs) == 0 {
+	if len(d.errs)+len(d.other) == 0 {
 		return nil
 	}
 	sortErrors(d.errs)
-	return Errors(d.errs)
+	return append(Errors(d.errs), d.other...)
 }
 
 // document parses data and returns its root; ok is false when there is nothing to read or it is not YAML, which has

@@ -1,6 +1,9 @@
 package config
 
 import (
+	"errors"
+	"os"
+	"strconv"
 	"strings"
 )
 
@@ -21,22 +24,51 @@ func Load(path string) (*Config, error) { return FromFlags(Flags{Config: path}) 
 // error is an Errors.
 func FromFlags(f Flags) (*Config, error) {
 	if f.Config == "" {
-		return build(f, nil)
+		return build(f, nil, false)
 	}
-	data, err := readSome(f.Config, maxFile+1)
+	data, err := readFile(f.Config)
+	if err != nil {
+		return nil, err
+	}
+	return build(f, data, false)
+}
+
+// Check is Load that also reads the endpoints files of the pools: serve starts without them and waits, but whoever asks
+// whether a configuration is right wants to know. The error is an Errors, and may hold errors of several files.
+func Check(path string) (*Config, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return build(Flags{Config: path}, data, true)
+}
+
+// readFile reads a configuration or endpoints file; the error is an Errors.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return nil, Errors{{File: path, Rule: "is a folder", Hint: "name the file in it"}}
+	}
+	var data []byte
+	if err == nil {
+		data, err = readSome(path, maxFile+1)
+	}
 	if err != nil {
 		rule, _ := unreadable(err)
-		return nil, Errors{{File: f.Config, Rule: rule}}
+		return nil, Errors{{File: path, Rule: rule}}
 	}
-	return build(f, data)
+	return data, nil
 }
 
 // Parse checks a configuration that is in memory. name stands for the file in errors, and its folder is what relative
 // paths in it are relative to. The error is an Errors.
-func Parse(name string, data []byte) (*Config, error) { return build(Flags{Config: name}, data) }
+func Parse(name string, data []byte) (*Config, error) {
+	return build(Flags{Config: name}, data, false)
+}
 
-// build decodes the file's content, applies the flags and checks what must hold between keys.
-func build(f Flags, data []byte) (*Config, error) {
+// build decodes the file's content, applies the flags and checks what must hold between keys; deep reads the endpoints
+// files too.
+func build(f Flags, data []byte, deep bool) (*Config, error) {
 	c := Default()
 	c.Path = f.Config
 	d := newDecoder(f.Config)
@@ -51,6 +83,9 @@ func build(f Flags, data []byte) (*Config, error) {
 	}
 	d.flags(f, c)
 	d.check(c)
+	if deep {
+		d.checkFiles(c)
+	}
 	if err := d.err(); err != nil {
 		return nil, err
 	}
@@ -96,6 +131,15 @@ func (d *decoder) flags(f Flags, c *Config) {
 	c.Pools = []Pool{p}
 }
 
+// ReadEndpoints is ParseEndpoints of the file at path.
+func ReadEndpoints(path string) ([]string, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEndpoints(path, data)
+}
+
 // ParseEndpoints reads an endpoints file: a YAML list of URLs, a mapping with the one key `endpoints`, or one URL per
 // line with # comments. It returns canonical URLs (see Pool.Endpoints) in the order of the file. An explicit empty list
 // is no endpoints; a file without any content is an error, since that is what a torn write looks like. The error is an
@@ -134,6 +178,26 @@ func ParseEndpoints(name string, data []byte) ([]string, error) {
 		return nil, err
 	}
 	return urls, nil
+}
+
+// checkFiles reads the endpoints files. What is wrong inside one is reported with its own place, a file that cannot be
+// read with the place of the key that names it.
+func (d *decoder) checkFiles(c *Config) {
+	for i, p := range c.Pools {
+		if p.File == "" {
+			continue
+		}
+		var inside Errors
+		_, err := ReadEndpoints(p.File)
+		if err == nil || !errors.As(err, &inside) {
+			continue
+		}
+		if len(inside) == 1 && inside[0].Line == 0 {
+			d.fail(d.seen["pools["+strconv.Itoa(i)+"].file"], inside[0].Rule, inside[0].Hint)
+			continue
+		}
+		d.other = append(d.other, inside...)
+	}
 }
 
 // endpointList returns the values of a list, bare or under the key endpoints.

@@ -72,3 +72,9 @@ func scalar(s string) string {
 	}
 	return strconv.Quote(s)
 }
+
+// LimitText is Limit as the file writes it: 1h30m.
+func (c *Config) LimitText() string { return shortDuration(c.Limit) }
+
+// MaxBodyText is MaxBody as the file writes it: 64MiB.
+func (c *Config) MaxBodyText() string { return shortSize(c.MaxBody) }

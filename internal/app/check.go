@@ -1,0 +1,185 @@
+package app
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"pointsman.dev/pointsman/internal/config"
+	"pointsman.dev/pointsman/internal/routecase"
+)
+
+// Check reads configuration files and routing cases and says what they mean or what is wrong with them. It starts
+// nothing and contacts nobody. One line per good file goes to stdout, everything else to stderr; it returns 1 when a file
+// is wrong and 2 when it was called wrongly.
+func Check(_ context.Context, args []string, stdout, stderr io.Writer) int {
+	fs := flag.NewFlagSet("check", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	whole := fs.Bool("print", false, "print each configuration with every default written out")
+	fs.Usage = func() { checkUsage(fs, stderr) }
+	if err := fs.Parse(args); err != nil {
+		return usageCode(err)
+	}
+	if fs.NArg() == 0 {
+		fmt.Fprintln(stderr, "pointsman check: name at least one file")
+		checkUsage(fs, stderr)
+		return 2
+	}
+	wrong := 0
+	for _, path := range fs.Args() {
+		if !checkFile(path, *whole, stdout, stderr) {
+			wrong++
+		}
+	}
+	if wrong > 0 {
+		fmt.Fprintf(stderr, "pointsman check: %d of %d files refused\n", wrong, fs.NArg())
+		return 1
+	}
+	return 0
+}
+
+func checkUsage(fs *flag.FlagSet, w io.Writer) {
+	fmt.Fprint(w, `Usage: pointsman check [--print] FILE...
+
+Reads files without starting anything, and exits with 1 if one of them is wrong.
+
+  pointsman check pointsman.yaml     a configuration: its pools, policies and limits in one line,
+                                     or every error with file:line:column, key, rule and a suggestion
+  pointsman check routes/*.txtar     routing cases: a pool, a request, and the pick that you expect
+
+A configuration's endpoints files and key files are read too; endpoints are not contacted. A routing case looks like this:
+
+  # a warm prefix beats a shorter queue
+  -- pool --
+  a running=3 kv=0.41 holds=h1,h2
+  b running=1 kv=0.10
+  -- request --
+  blocks=h1,h2,h3
+  -- want --
+  pick a
+
+`)
+	fs.SetOutput(w)
+	fs.PrintDefaults()
+}
+
+// checkFile reports on one file and returns whether it is good.
+func checkFile(path string, whole bool, stdout, stderr io.Writer) bool {
+	if strings.HasSuffix(path, ".txtar") {
+		return checkCase(path, stdout, stderr)
+	}
+	cfg, err := config.Check(path)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return false
+	}
+	fmt.Fprintf(stdout, "%s: ok: %s\n", path, meaning(cfg))
+	for _, w := range cfg.Warnings {
+		fmt.Fprintf(stderr, "warning: %v\n", w)
+	}
+	if whole {
+		fmt.Fprint(stdout, cfg.YAML())
+	}
+	return true
+}
+
+func checkCase(path string, stdout, stderr io.Writer) bool {
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = routecase.Run(path, data)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return false
+	}
+	fmt.Fprintf(stdout, "%s: ok: the picks are the wanted ones\n", path)
+	return true
+}
+
+// meaning says in one line what a configuration makes the gateway do, derived values included.
+func meaning(c *config.Config) string {
+	parts := make([]string, 0, len(c.Pools)+4)
+	for _, p := range c.Pools {
+		parts = append(parts, poolMeaning(p))
+	}
+	parts = append(parts, modelsMeaning(c.Models))
+	parts = append(parts, fmt.Sprintf("limit %s for headers, idle gaps, total and drain; bodies up to %s", c.LimitText(), c.MaxBodyText()))
+	parts = append(parts, fmt.Sprintf("api %s, admin %s", c.Listen, c.Admin))
+	return strings.Join(parts, "; ")
+}
+
+func poolMeaning(p config.Pool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "pool %s: %s", p.Name, sourceMeaning(p))
+	switch p.Policy {
+	case config.PolicyAuto:
+		b.WriteString(", policy auto (prefix where the endpoints cache prefixes, else least_request)")
+	default:
+		fmt.Fprintf(&b, ", policy %s", p.Policy)
+	}
+	if p.Gates == config.GatesOff {
+		b.WriteString(", never full")
+	} else {
+		seqs := "max_num_seqs of the model server"
+		if p.Full.MaxNumSeqs > 0 {
+			seqs = strconv.Itoa(p.Full.MaxNumSeqs)
+		}
+		fmt.Fprintf(&b, ", full at waiting >= %d, running >= %s or projected KV > %s", p.Full.Waiting, seqs,
+			strconv.FormatFloat(p.Full.ProjectedKV, 'g', -1, 64))
+		if p.Gates == config.GatesStrict {
+			b.WriteString(" for every prompt")
+		} else {
+			fmt.Fprintf(&b, " (waiting: prompts up to %d tokens)", p.Full.LongPrompt)
+		}
+		fmt.Fprintf(&b, ", all full: fewest %s", p.WhenFull)
+	}
+	if p.APIKeyFile != "" {
+		b.WriteString(", with an API key")
+	}
+	return b.String()
+}
+
+// sourceMeaning counts the endpoints; those of a file as it is at this moment.
+func sourceMeaning(p config.Pool) string {
+	switch {
+	case p.DNS != "":
+		return "the addresses of " + p.DNS
+	case p.File != "":
+		urls, err := config.ReadEndpoints(p.File)
+		if err != nil {
+			return "endpoints in " + p.File
+		}
+		return plural(len(urls), "endpoint") + " in " + p.File
+	}
+	return plural(len(p.Endpoints), "endpoint")
+}
+
+func modelsMeaning(models []config.Model) string {
+	if len(models) == 0 {
+		return "models: those that the endpoints list"
+	}
+	names := make([]string, 0, len(models))
+	for _, m := range models {
+		pools := make([]string, len(m.Pools))
+		for i, p := range m.Pools {
+			pools[i] = p.Pool
+		}
+		text := m.Name
+		if m.Serves != m.Name {
+			text += " (" + m.Serves + ")"
+		}
+		names = append(names, text+" in "+strings.Join(pools, ", then "))
+	}
+	return "models: those that the endpoints list, and " + strings.Join(names, ", ")
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
