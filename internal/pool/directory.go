@@ -1,0 +1,188 @@
+package pool
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Alias is a name that clients may ask for besides those that the endpoints list.
+type Alias struct {
+	Name   string // what clients say
+	Serves string // what the endpoint is asked for; "" means Name
+	Pools  []string
+}
+
+// Target is where a model name leads.
+type Target struct {
+	Pools     []*Pool // in order of preference, never empty; not to be changed
+	Served    string  // the name to send to the endpoint
+	Rewritten bool    // Served differs from what the client said
+}
+
+// UnknownModelError says that no endpoint lists a model.
+type UnknownModelError struct {
+	Name  string
+	Near  string   // the known name that the client may have meant; "" for none
+	Known []string // sorted
+}
+
+// Error implements error.
+func (e *UnknownModelError) Error() string {
+	if e.Near != "" {
+		return fmt.Sprintf("finding model %q: no endpoint lists it; did you mean %q?", e.Name, e.Near)
+	}
+	return fmt.Sprintf("finding model %q: no endpoint lists it", e.Name)
+}
+
+// Directory knows which pools serve a model: what their endpoints list, and the configured aliases. It follows the
+// pools by itself. Resolve costs a map look-up and takes no lock.
+type Directory struct {
+	near func(name string, known []string) string
+
+	mu      sync.Mutex // guards rebuilding
+	pools   []*Pool
+	aliases []Alias
+	heard   map[*Pool]bool
+
+	table atomic.Pointer[table]
+}
+
+// table is one immutable state of a Directory.
+type table struct {
+	pools  []*Pool
+	byName map[string]Target
+	open   []*Pool // some endpoint of theirs never listed its models: it may serve anything
+	list   []Model
+	names  []string
+}
+
+// NewDirectory returns a directory of nothing. near finds the known name that a client may have meant, "" for none.
+func NewDirectory(near func(name string, known []string) string) *Directory {
+	if near == nil {
+		near = func(string, []string) string { return "" }
+	}
+	d := &Directory{near: near, heard: map[*Pool]bool{}}
+	d.table.Store(&table{})
+	return d
+}
+
+// Set replaces the pools and the aliases.
+func (d *Directory) Set(pools []*Pool, aliases []Alias) {
+	d.mu.Lock()
+	d.pools, d.aliases = slices.Clone(pools), slices.Clone(aliases)
+	var fresh []*Pool
+	for _, p := range pools {
+		if !d.heard[p] {
+			d.heard[p] = true
+			fresh = append(fresh, p)
+		}
+	}
+	d.mu.Unlock()
+	for _, p := range fresh {
+		p.OnModels(d.rebuild)
+	}
+	d.rebuild()
+}
+
+// OnModels calls f, from any goroutine and without the pool's mutex, when the endpoints' model lists changed.
+func (p *Pool) OnModels(f func()) {
+	p.mu.Lock()
+	p.onModels = append(slices.Clone(p.onModels), f)
+	p.mu.Unlock()
+}
+
+// Pools returns the pools in the order in which they were set.
+func (d *Directory) Pools() []*Pool { return slices.Clone(d.table.Load().pools) }
+
+// List returns every name that Resolve knows, sorted, aliases included: the model list of the gateway. Aliases show
+// what they serve as their root.
+func (d *Directory) List() []Model { return slices.Clone(d.table.Load().list) }
+
+// Known says whether Resolve knows a name for certain. Metrics fold all other names into one label.
+func (d *Directory) Known(name string) bool {
+	_, ok := d.table.Load().byName[name]
+	return ok
+}
+
+// Resolve finds the pools of a model. A name that nobody lists leads to the pools whose endpoints did not say yet,
+// or cannot say, what they serve; if there are none, the error is an *UnknownModelError.
+func (d *Directory) Resolve(model string) (Target, error) {
+	t := d.table.Load()
+	if to, ok := t.byName[model]; ok {
+		return to, nil
+	}
+	if len(t.open) > 0 {
+		return Target{Pools: t.open, Served: model}, nil
+	}
+	return Target{}, &UnknownModelError{Name: model, Near: d.near(model, t.names), Known: slices.Clone(t.names)}
+}
+
+// rebuild makes the table anew.
+func (d *Directory) rebuild() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := &table{pools: d.pools, byName: map[string]Target{}}
+	cards := map[string]Model{}
+	lists := map[string][]*Pool{}
+	byName := map[string]*Pool{}
+	for _, p := range d.pools {
+		byName[p.Name()] = p
+		models, open := p.Models()
+		if open {
+			t.open = append(t.open, p)
+		}
+		for _, m := range models {
+			lists[m.ID] = append(lists[m.ID], p)
+			if old, ok := cards[m.ID]; ok {
+				m = old
+			}
+			cards[m.ID] = m
+		}
+	}
+	for id, pools := range lists {
+		t.byName[id] = Target{Pools: pools, Served: id}
+	}
+	for _, a := range d.aliases {
+		d.alias(t, a, byName, lists, cards)
+	}
+	for _, m := range cards {
+		t.list = append(t.list, m)
+		t.names = append(t.names, m.ID)
+	}
+	slices.SortFunc(t.list, func(a, b Model) int { return cmp.Compare(a.ID, b.ID) })
+	slices.Sort(t.names)
+	d.table.Store(t)
+}
+
+// alias enters one configured name. Without pools of its own it goes where what it serves is listed.
+func (d *Directory) alias(t *table, a Alias, byName map[string]*Pool, lists map[string][]*Pool, cards map[string]Model) {
+	served := cmp.Or(a.Serves, a.Name)
+	var pools []*Pool
+	for _, name := range a.Pools {
+		if p := byName[name]; p != nil && !slices.Contains(pools, p) {
+			pools = append(pools, p)
+		}
+	}
+	if len(a.Pools) == 0 {
+		pools = lists[served]
+		if len(pools) == 0 {
+			pools = d.pools
+		}
+	}
+	if len(pools) == 0 {
+		return
+	}
+	t.byName[a.Name] = Target{Pools: pools, Served: served, Rewritten: served != a.Name}
+	card, ok := cards[served]
+	if !ok {
+		card = Model{}
+	}
+	if a.Name != served {
+		card.ID, card.Root, card.Parent = a.Name, served, ""
+	}
+	card.ID = a.Name
+	cards[a.Name] = card
+}

@@ -1,0 +1,212 @@
+package pool
+
+import (
+	"log/slog"
+	"math"
+	"slices"
+	"time"
+)
+
+// watched calls f for every slot at an address: the endpoint, and earlier lives of it that still have requests.
+// The mutex is held.
+func (p *Pool) watched(url string, f func(i int, s *slot)) {
+	if i, ok := p.byURL[url]; ok {
+		f(i, p.slots[i])
+	}
+	for _, i := range p.leavers {
+		if s := p.slots[i]; s.key == url {
+			f(i, s)
+		}
+	}
+}
+
+// Report takes what the endpoint at url said of itself. Numbers that are NaN, infinite or below zero count as
+// unknown. An address that is not watched is ignored.
+func (p *Pool) Report(url string, r Report) {
+	r.sanitize()
+	p.mu.Lock()
+	defer p.unlock()
+	now := p.now()
+	p.watched(url, func(i int, s *slot) {
+		s.machine.Report(now, true)
+		s.machine.Asleep(now, r.Asleep)
+		if s.leaving {
+			p.touch(i, now)
+			return
+		}
+		p.take(i, s, &r, now)
+	})
+}
+
+// take makes r the report of a slot. The mutex is held.
+func (p *Pool) take(i int, s *slot, r *Report, now time.Duration) {
+	old, had := s.rep, s.hasRep
+	if had && restarted(&old, r) {
+		p.restart(i, s, now)
+		had = false
+	}
+	if r.Asleep && !old.Asleep {
+		p.index.Clear(i) // sleeping discards the cache
+	}
+	if !had || moved(&old, r) {
+		s.stirred = false
+	}
+	slow := had && now-s.repAt > 500*time.Millisecond
+	s.rep, s.hasRep, s.repAt, s.repErr = *r, true, now, ""
+	s.foreignLoad(slow || !had, p.books.Load(i).Decoding)
+	s.seqsSeen.observe(r.Running, waiting(r), r.KVUsage, now)
+	p.books.Mark(i, now)
+	s.peak = s.seqs
+	p.setCapacity(i, s)
+	if !had || !sameBool(old.PrefixCaching, r.PrefixCaching) || old.Engine != r.Engine {
+		p.choosePolicy()
+	}
+	p.touch(i, now)
+	p.cutSilent(s, now)
+	p.due = min(p.due, now+p.cfg.StaleAfter+1)
+}
+
+// sanitize turns what cannot be into Unknown.
+func (r *Report) sanitize() {
+	for _, v := range []*float64{&r.Running, &r.Waiting, &r.WaitingCapacity, &r.WaitingDeferred, &r.KVUsage, &r.BlockSize,
+		&r.NumBlocks, &r.CapacityTokens, &r.MaxModelLen, &r.MaxNumSeqs, &r.ProcessStart, &r.Queries, &r.Hits,
+		&r.PromptTokens, &r.ComputedPromptTokens, &r.GenerationTokens, &r.Preemptions} {
+		if !(*v >= 0) || math.IsInf(*v, 0) {
+			*v = Unknown
+		}
+	}
+	if r.KVUsage > 1 {
+		r.KVUsage = 1
+	}
+	r.Ranks = max(1, r.Ranks)
+}
+
+// restarted compares two reports of one address: another start time, or a counter that went down.
+func restarted(old, r *Report) bool {
+	if old.ProcessStart > 0 && r.ProcessStart > 0 && math.Abs(old.ProcessStart-r.ProcessStart) > 1 {
+		return true
+	}
+	return fell(old.PromptTokens, r.PromptTokens) || fell(old.GenerationTokens, r.GenerationTokens) ||
+		fell(old.Queries, r.Queries)
+}
+
+func fell(old, now float64) bool { return old >= 0 && now >= 0 && now < old }
+
+// moved says whether anything that an engine's step changes is different.
+func moved(old, r *Report) bool {
+	return old.Running != r.Running || old.Waiting != r.Waiting || old.KVUsage != r.KVUsage ||
+		old.Queries != r.Queries || old.PromptTokens != r.PromptTokens || old.GenerationTokens != r.GenerationTokens ||
+		old.ProcessStart != r.ProcessStart
+}
+
+// restart forgets what belonged to the process that was: its cache is empty, its speed may differ. The mutex is held.
+func (p *Pool) restart(i int, s *slot, now time.Duration) {
+	s.restarts++
+	s.machine.Restarted(now)
+	s.learn.Reset()
+	s.seqsSeen, s.fit, s.maxSeqs = limitLearner{}, capacityLearner{share: 1}, 0
+	s.foreign, s.foreignRaw, s.foreignWaiting = 0, 0, 0
+	p.index.Clear(i)
+	p.event(slog.LevelInfo, "endpoint restarted", "endpoint", s.ep.Name)
+}
+
+// foreignLoad finds the load that did not come through this gateway: what is reported less the most of our own since
+// the last report, since a report may show a request that ended meanwhile. A single report can show one that this
+// gateway let go and the engine not yet: two in a row must agree, unless reports are rare.
+func (s *slot) foreignLoad(single bool, decoding int) {
+	r := &s.rep
+	if r.Running < 0 && r.Waiting < 0 {
+		s.foreign, s.foreignRaw, s.foreignWaiting = 0, 0, 0
+		return
+	}
+	all := int64(count32(r.Running)) + int64(count32(r.Waiting))
+	raw := int32(min(max(0, all-int64(s.peak)), math.MaxInt32))
+	s.foreign = min(raw, s.foreignRaw)
+	if single {
+		s.foreign = raw
+	}
+	s.foreignRaw = raw
+	s.foreignWaiting = min(s.foreign, max(0, count32(waiting(r))-int32(max(0, s.seqs-decoding))))
+}
+
+// setCapacity tells the index how much the endpoint can hold. The mutex is held.
+func (p *Pool) setCapacity(i int, s *slot) {
+	if s.rep.CapacityTokens <= 0 {
+		return
+	}
+	size := int64(s.rep.CapacityTokens * p.snap.Params.BytesPerToken * s.fit.share)
+	if diff := size - s.capacity; diff*50 > s.capacity || -diff*50 > s.capacity {
+		s.capacity = size
+		p.index.SetCapacity(i, size)
+	}
+}
+
+// ReportFailed records that the metrics page of url could not be read.
+func (p *Pool) ReportFailed(url string, err error) {
+	p.mu.Lock()
+	defer p.unlock()
+	now := p.now()
+	p.watched(url, func(i int, s *slot) {
+		s.machine.Report(now, false)
+		s.repErr = err.Error()
+		p.touch(i, now)
+	})
+}
+
+// HealthProbe records the answer of the health page of url; err means that there was none.
+func (p *Pool) HealthProbe(url string, code int, err error) {
+	p.mu.Lock()
+	defer p.unlock()
+	now := p.now()
+	p.watched(url, func(i int, s *slot) {
+		s.machine.Health(now, code, err != nil)
+		p.touch(i, now)
+		p.cutSilent(s, now)
+	})
+	p.schedule(now)
+}
+
+// NeedsHealth says whether the health page of url should be asked now: it is not known to be usable, or it is silent
+// while requests are open.
+func (p *Pool) NeedsHealth(url string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	need := false
+	p.watched(url, func(_ int, s *slot) {
+		at := s.machine.ProbeAt(now)
+		need = need || at >= 0 && at <= now
+	})
+	return need
+}
+
+// Learned takes what the endpoint at url says about itself now and then. A nil model list means that it has none
+// to show, and leaves what is known.
+func (p *Pool) Learned(url string, f Facts) {
+	p.mu.Lock()
+	now := p.now()
+	p.watched(url, func(i int, s *slot) {
+		if s.leaving {
+			return
+		}
+		if f.Version != "" {
+			s.version = f.Version
+		}
+		if f.MaxNumSeqs > 0 {
+			s.maxSeqs = f.MaxNumSeqs
+		}
+		if f.Models != nil && (!s.listed || !slices.Equal(s.models, f.Models)) {
+			s.models, s.listed = slices.Clone(f.Models), true
+			p.indexModels()
+		}
+		p.touch(i, now)
+	})
+	p.unlock()
+}
+
+func sameBool(a, b *bool) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}

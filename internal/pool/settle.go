@@ -1,0 +1,176 @@
+package pool
+
+import (
+	"time"
+
+	"pointsman.dev/pointsman/internal/health"
+	"pointsman.dev/pointsman/internal/ledger"
+	"pointsman.dev/pointsman/internal/route"
+)
+
+// The ends of a booking: what they say about the endpoint, the prefix index and the pool's averages. Every function
+// here runs with the pool's mutex held.
+
+// leave takes a booking off the books of a slot.
+func (p *Pool) leave(i int, s *slot, t ledger.Ticket, n int, now time.Duration) {
+	if !p.books.Release(t) {
+		return
+	}
+	s.live--
+	s.seqs -= n
+	s.machine.Released(now)
+	if s.leaving && s.live == 0 {
+		p.release(i)
+		return
+	}
+	p.touch(i, now)
+	p.wake(s, now)
+}
+
+// blame records a failure once per endpoint tried.
+func (b *Booking) blame(k health.Kind, now time.Duration) {
+	if b.failed {
+		return
+	}
+	b.failed = true
+	if k == health.KindConnect {
+		b.s.machine.ConnectFailed(now)
+		return
+	}
+	b.s.machine.Failed(now, k)
+}
+
+// prefill records that the endpoint has computed the prompt.
+func (b *Booking) prefill(now time.Duration) {
+	b.prefilled = true
+	b.pool.books.Prefilled(b.ticket, now)
+	b.s.unlink(b)
+	if b.credited {
+		b.s.confirm(b)
+	}
+	b.s.stir(now)
+}
+
+// succeed records an answer. If it came while every endpoint looked dead, the cause was common and is over: all are
+// tried again.
+func (b *Booking) succeed(now time.Duration) {
+	b.s.machine.Succeeded(now, now-b.at)
+	b.s.machine.Progress(now)
+	if !b.lastResort {
+		return
+	}
+	for i, s := range b.pool.slots {
+		if s != nil && !s.leaving {
+			s.machine.Pardon(now)
+			b.pool.touch(i, now)
+		}
+	}
+}
+
+// flush tells the books what was streamed.
+func (b *Booking) flush(now time.Duration) {
+	b.flushed.Store(int64(now))
+	tokens := b.pending.Swap(0)
+	if tokens == 0 {
+		return
+	}
+	b.pool.books.Streamed(b.ticket, int(tokens))
+	b.s.machine.Progress(now)
+	b.s.stir(now)
+}
+
+// learnWhole compares an answer that came in one piece with what the model expects of prefill and decoding together:
+// the time to its first token cannot be seen.
+func (b *Booking) learnWhole(res *Result, now time.Duration) {
+	e := &b.pool.snap.Endpoints[b.slot]
+	c := &b.pool.snap.Params.Coeff
+	step := c.A + c.B*float64(e.Decoding) + c.C*float64(e.ContextTokens)
+	tokens := max(0, res.output()-1)
+	b.s.learn.ObserveTTFT((now - b.at).Seconds(), b.pick.Predicted+float64(tokens)*step, now)
+}
+
+// output returns the output tokens, by usage or by what was seen.
+func (r *Result) output() int {
+	if r.HasUsage {
+		return max(0, r.Usage.Output)
+	}
+	return max(0, r.Tokens)
+}
+
+// judge tells the health machine how the request ended.
+func (b *Booking) judge(res *Result, now time.Duration) {
+	m := b.s.machine
+	switch {
+	case res.Drain:
+		b.blame(health.KindDrain, now)
+	case res.Outcome == OK:
+		m.Progress(now)
+	case res.Outcome == ClientError:
+		m.ClientError(now)
+	case res.Outcome == Shed:
+		if !b.busy && !b.failed {
+			m.Busy(now, res.RetryAfter)
+		}
+	case res.Outcome == Timeout:
+		b.blame(health.KindTimeout, now)
+	case res.Outcome == Cut:
+		b.blame(health.KindCut, now)
+	case res.Outcome == UpstreamError && res.Status >= 500:
+		b.blame(health.KindStatus, now)
+	case res.Outcome == UpstreamError:
+		b.blame(health.KindReset, now)
+	}
+}
+
+// learn updates averages and corrects what is believed of the endpoint's cache.
+func (p *Pool) learn(b *Booking, res *Result, now time.Duration) {
+	if res.Outcome != OK {
+		return
+	}
+	p.avg.ObserveResidence((now - b.begun).Seconds())
+	if n := res.output(); n > 0 {
+		p.avg.ObserveOutput(n)
+	}
+	if !res.HasUsage || res.Usage.Prompt <= 0 {
+		return
+	}
+	if !b.req.TokenIDs && b.req.PromptBytes > 0 {
+		p.avg.ObservePrompt(b.req.PromptBytes, res.Usage.Prompt)
+	}
+	if !res.Usage.HasCached {
+		return
+	}
+	s := b.s
+	p.count.predicted += int64(b.hit)
+	p.count.actual += int64(res.Usage.Cached)
+	p.count.prompt += int64(res.Usage.Prompt)
+	s.predicted += int64(b.hit)
+	s.actualHit += int64(res.Usage.Cached)
+	if b.credited && !b.unsure {
+		broken := s.fit.observe(int(b.hit), res.Usage.Cached, int(p.snap.Endpoints[b.slot].BlockSize))
+		if broken {
+			p.shrink(b, res.Usage.Cached)
+		}
+		p.setCapacity(b.slot, s)
+	}
+}
+
+// shrink reacts to a hit that was not there when the capacity is unknown: the endpoint holds less than the index
+// credits to it, and nothing says how much.
+func (p *Pool) shrink(b *Booking, _ int) {
+	if b.s.rep.CapacityTokens > 0 {
+		return
+	}
+	_, held := p.index.Held(b.slot)
+	b.s.capacity = max(held*9/10, 1<<16)
+	p.index.SetCapacity(b.slot, b.s.capacity)
+}
+
+// load turns the books' figures into the snapshot's.
+func load(l ledger.Load) route.Load {
+	return route.Load{
+		Requests: int32(l.Requests), Decoding: int32(l.Decoding), PromptTokens: l.PromptTokens,
+		NewTokens: l.NewTokens, UncachedTokens: l.UncachedTokens, ContextTokens: l.ContextTokens,
+		OutputTokens: l.OutputTokens,
+	}
+}
