@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,7 @@ type Metrics struct {
 	byPick    cache[pickKey, *pickHandles]
 	byAttempt cache[attemptKey, prometheus.Counter]
 	traffic   cache[string, *Traffic]
+	pools     collector
 }
 
 type (
@@ -63,6 +65,7 @@ type pickHandles struct {
 // New returns a Metrics with its own registry, the Go runtime's and the process's collectors in it.
 func New(b Build) *Metrics {
 	m := &Metrics{reg: prometheus.NewRegistry()}
+	m.pools.init(m)
 	counter := func(name string) *prometheus.CounterVec {
 		d := definition(name)
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: d.Name, Help: d.Help}, d.Labels)
@@ -79,7 +82,7 @@ func New(b Build) *Metrics {
 	m.predicted, m.actual, m.actualPrompt = counter(namePredictedHit), counter(nameActualHit), counter(nameActualPrompt)
 	m.picks, m.attempts = counter(namePicks), counter(nameAttempts)
 	m.seconds, m.ttft, m.pickSeconds = histogram(nameRequestSeconds), histogram(nameTTFT), histogram(namePickSeconds)
-	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(b))
+	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(b), &m.pools)
 	return m
 }
 
@@ -157,7 +160,7 @@ func (m *Metrics) Attempt(pool, endpoint, outcome string) {
 	c, ok := m.byAttempt.get(k)
 	if !ok {
 		c = m.byAttempt.put(k, attemptKey{pool, Other, outcome}, func(k attemptKey) prometheus.Counter {
-			return m.attempts.WithLabelValues(k.pool, k.endpoint, k.outcome)
+			return m.attempts.WithLabelValues(strings.ToValidUTF8(k.pool, "?"), strings.ToValidUTF8(k.endpoint, "?"), k.outcome)
 		})
 	}
 	c.Inc()
@@ -183,6 +186,7 @@ func (m *Metrics) handles(model, pool string) *requestHandles {
 }
 
 func (m *Metrics) newHandles(k requestKey) *requestHandles {
+	k.model, k.pool = strings.ToValidUTF8(k.model, "?"), strings.ToValidUTF8(k.pool, "?")
 	h := &requestHandles{
 		outcomes:  make(map[string]prometheus.Counter),
 		other:     m.requests.WithLabelValues(k.model, k.pool, Other),

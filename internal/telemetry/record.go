@@ -30,7 +30,7 @@ type Record struct {
 	Model       string // model as the client asked for it
 	Served      string // name the endpoint knows it by, when an alias rewrote it
 	Pool        string // name of the pool; "" when the request never got to one
-	Endpoint    string // scheme://host:port that answered, or was tried last
+	Endpoint    string // name (host:port) of the endpoint that answered, or was tried last
 	PickReason  string // why that endpoint: prefix, load, all_full, only_one
 	Outcome     string // one of Outcomes
 	ErrorReason string // stable machine word of an error answer (unknown_model, timeout, ...)

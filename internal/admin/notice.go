@@ -1,0 +1,183 @@
+package admin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"pointsman.dev/pointsman/internal/pool"
+)
+
+// Levels of a Notice.
+const (
+	LevelError = "error" // users are affected now
+	LevelWarn  = "warn"  // worse than it should be
+	LevelInfo  = "info"  // good to know
+)
+
+// Notice is something that an operator should know, with what to do about it.
+type Notice struct {
+	Level     string   `json:"level"`
+	Kind      string   `json:"kind"` // stable machine word
+	Pool      string   `json:"pool"`
+	Endpoints []string `json:"endpoints,omitempty"`
+	Title     string   `json:"title"`
+	Detail    string   `json:"detail,omitempty"`
+	Todo      string   `json:"todo,omitempty"`
+}
+
+// Thresholds from which on something is worth a notice.
+const (
+	slownessNotice = 3.0  // times slower than the model of the endpoint predicts
+	failedNotice   = 0.05 // share of the last minute's requests
+	allFullNotice  = 0.10 // share of the last minute's picks
+	hitGapNotice   = 0.25 // predicted less actual hit ratio
+	minRequests    = 20   // a share of less than this says nothing
+)
+
+// notices says what is wrong, the worst first.
+func notices(pools []PoolView) []Notice {
+	out := []Notice{}
+	for i := range pools {
+		p := &pools[i]
+		out = append(out, poolNotices(p)...)
+		out = append(out, endpointNotices(&p.Status)...)
+	}
+	rank := func(n Notice) int { return slices.Index([]string{LevelError, LevelWarn, LevelInfo}, n.Level) }
+	slices.SortStableFunc(out, func(a, b Notice) int { return rank(a) - rank(b) })
+	return out
+}
+
+func poolNotices(p *PoolView) []Notice {
+	var out []Notice
+	add := func(level, kind, title, detail, todo string) {
+		out = append(out, Notice{Level: level, Kind: kind, Pool: p.Name, Title: title, Detail: detail, Todo: todo})
+	}
+	switch {
+	case len(p.Endpoints) == 0:
+		add(LevelError, "no_endpoints", "The pool has no endpoints", "Requests for its models are refused.",
+			"Check endpoints, file or dns of this pool in the configuration.")
+	case !p.Ready:
+		add(LevelError, "not_ready", "No endpoint is known to be usable", "Requests are still tried: an endpoint may be better than its reports.",
+			"Check that the model servers run and that their address can be reached from here.")
+	case p.AllStale:
+		add(LevelWarn, "all_stale", "Every report is stale", "The gateway's own ledger alone decides; load from elsewhere is invisible.",
+			"Check that /metrics of the endpoints answers from here (NetworkPolicy, API key, overload).")
+	}
+	out = append(out, policyNotices(p)...)
+	t := &p.Traffic
+	if t.Requests >= minRequests && float64(t.Failed) >= failedNotice*float64(t.Requests) {
+		add(LevelError, "failing", fmt.Sprintf("%d of %d requests failed in the last minute", t.Failed, t.Requests), "",
+			"The access log's outcome, error_reason and cause say why; pointsman_attempts_total says where.")
+	}
+	if n := t.Reasons["all_full"]; n >= minRequests && float64(n) >= allFullNotice*float64(sum(t.Reasons)) {
+		add(LevelWarn, "all_full", "Every endpoint was full", fmt.Sprintf("%d of the last minute's %d picks went to the shortest queue.", n, sum(t.Reasons)),
+			"Add replicas, or lower the offered load.")
+	}
+	if gap := orNaN(t.PredictedHit) - orNaN(t.ActualHit); t.Requests >= minRequests && gap > hitGapNotice {
+		add(LevelWarn, "hit_gap", "Fewer prefix hits than predicted",
+			fmt.Sprintf("Predicted %.0f %%, reported %.0f %%.", *t.PredictedHit*100, *t.ActualHit*100),
+			"Traffic that bypasses the gateway, or a cache_salt added behind it, may fill the caches.")
+	}
+	return out
+}
+
+// policyNotices passes on what the pool itself warns of, with the remedy for a policy that does not fit.
+func policyNotices(p *PoolView) []Notice {
+	var out []Notice
+	for _, w := range p.Warnings {
+		n := Notice{Level: LevelWarn, Kind: "pool_warning", Pool: p.Name, Title: sentence(w)}
+		if strings.Contains(w, "policy") {
+			n.Kind = "policy_contradiction"
+			n.Todo = "Set policy: auto, or change --enable-prefix-caching at the model servers."
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// finding groups endpoints that have the same problem into one notice.
+type finding struct {
+	level, kind  string
+	one, many    string // title for one endpoint and for several (with %d)
+	detail, todo string
+	is           func(ep *pool.EndpointStatus) bool
+}
+
+func findings() []finding {
+	state := func(s string) func(*pool.EndpointStatus) bool {
+		return func(ep *pool.EndpointStatus) bool { return ep.State == s && !ep.Leaving }
+	}
+	return []finding{
+		{LevelWarn, "ejected", "An endpoint is ejected", "%d endpoints are ejected",
+			"Requests to it failed. It is probed, and used again after one good answer.", "Look at the model server's log.", state("ejected")},
+		{LevelWarn, "gone", "An endpoint went away", "%d endpoints went away",
+			"It closed its port or said that it is shutting down.", "If that was not wanted: restart it, or remove it from the configuration.", state("gone")},
+		{LevelInfo, "draining", "An endpoint is draining", "%d endpoints are draining",
+			"It refuses new work and finishes what it has.", "", state("draining")},
+		{LevelInfo, "asleep", "An endpoint is asleep", "%d endpoints are asleep",
+			"Its engine has released the weights; it gets no requests.", "Wake it at its own /wake_up.", state("asleep")},
+		{LevelWarn, "stale_report", "An endpoint's report is stale", "%d endpoints have stale reports",
+			"It counts as average, never as a favourite, until it reports again.", "Check that its /metrics answers from here.",
+			func(ep *pool.EndpointStatus) bool {
+				return ep.ReportStale && (ep.State == "ready" || ep.State == "warming")
+			}},
+		{LevelWarn, "slow", "An endpoint is slower than its load explains", "%d endpoints are slower than their load explains",
+			"Its answers start several times later than predicted, so it gets less.", "Check clocks, throttling and neighbours of that machine.",
+			func(ep *pool.EndpointStatus) bool { return ep.State == "ready" && ep.Slowness >= slownessNotice }},
+		{LevelInfo, "foreign", "Load bypasses the gateway", "Load bypasses the gateway at %d endpoints",
+			"It reports more requests than were sent from here; they are counted when picking.", "Find out who calls it directly: they get no prefix affinity.",
+			func(ep *pool.EndpointStatus) bool { return ep.Foreign > 0 }},
+	}
+}
+
+func endpointNotices(p *pool.Status) []Notice {
+	var out []Notice
+	if p.AllStale {
+		p = withoutStale(p) // said once for the pool
+	}
+	for _, f := range findings() {
+		n := Notice{Level: f.level, Kind: f.kind, Pool: p.Name, Title: f.one, Detail: f.detail, Todo: f.todo}
+		for i := range p.Endpoints {
+			ep := &p.Endpoints[i]
+			if !f.is(ep) {
+				continue
+			}
+			n.Endpoints = append(n.Endpoints, ep.Name)
+			if f.kind == "stale_report" && ep.ReportError != "" && len(n.Endpoints) == 1 {
+				n.Detail += " Last error: " + ep.ReportError
+			}
+		}
+		if len(n.Endpoints) > 1 {
+			n.Title = fmt.Sprintf(f.many, len(n.Endpoints))
+		}
+		if len(n.Endpoints) > 0 {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func withoutStale(p *pool.Status) *pool.Status {
+	c := *p
+	c.Endpoints = slices.Clone(p.Endpoints)
+	for i := range c.Endpoints {
+		c.Endpoints[i].ReportStale = false
+	}
+	return &c
+}
+
+func sum(m map[string]int64) (n int64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+// sentence starts a warning with a capital.
+func sentence(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
