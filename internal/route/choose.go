@@ -85,11 +85,10 @@ func (v *view) survey(s *Snapshot, hits []int32, exclude []uint64) {
 		inFlight += count(e.Requests)
 		if e.Known {
 			v.known++
-			l := v.loadOf(e)
-			v.meanRunning += l.decoding
-			v.meanContext += l.context
-			v.meanWaiting += l.foreign
-			inFlight += l.inFlight - count(e.Requests)
+			v.meanRunning += count(e.Decoding) + count(e.ForeignRunning)
+			v.meanContext += tokens(e.ContextTokens)
+			v.meanWaiting += count(e.ForeignWaiting)
+			inFlight += count(e.ForeignRunning) + count(e.ForeignWaiting)
 		}
 		switch h := v.hitAt(s, hits, i); {
 		case h > longest:
@@ -126,11 +125,9 @@ func (v *view) lowest(s *Snapshot, hits []int32, exclude []uint64, kept *[scratc
 		pr := priced{tier: noTier}
 		if e := &s.Endpoints[i]; !excluded(exclude, i) && rank(e.Admission) == v.best {
 			var set GateSet
-			pr, set = v.price(e, i, v.hitAt(s, hits, i))
-			for g := range pick.Full {
-				if set.Has(g) {
-					pick.Full[g]++
-				}
+			pr, set = v.price(e, i, v.hitAt(s, hits, i), best.tier)
+			if set != 0 {
+				pick.count(set)
 			}
 			if pr.tier < best.tier || pr.tier == best.tier && pr.cost < best.cost {
 				best = pr
@@ -143,10 +140,19 @@ func (v *view) lowest(s *Snapshot, hits []int32, exclude []uint64, kept *[scratc
 	return best, pick
 }
 
-// price ranks one endpoint. When every endpoint is full and the literal shortest queue is asked for, the cost is the number of
-// requests.
-func (v *view) price(e *Endpoint, i int, hit float64) (priced, GateSet) {
-	set := v.full(e, hit)
+func (p *Pick) count(set GateSet) {
+	for g := range p.Full {
+		if set.Has(g) {
+			p.Full[g]++
+		}
+	}
+}
+
+// price ranks one endpoint; the cost of one that is of a worse tier than best does not matter and is not found out. When every
+// endpoint is full and the literal shortest queue is asked for, the cost is the number of requests.
+func (v *view) price(e *Endpoint, i int, hit float64, best uint8) (priced, GateSet) {
+	need := v.projected(e, hit)
+	set := v.full(e, need)
 	pr := priced{tier: rank(e.Admission) << 1}
 	if set != 0 {
 		pr.tier |= 1
@@ -155,8 +161,11 @@ func (v *view) price(e *Endpoint, i int, hit float64) (priced, GateSet) {
 			return pr, set
 		}
 	}
-	c := v.costOf(e, i, hit)
-	pr.cost = c.sum()
+	if pr.tier <= best {
+		var c cost
+		v.costOf(&c, e, i, hit, need)
+		pr.cost = c.sum()
+	}
 	return pr, set
 }
 
@@ -182,16 +191,19 @@ func (v *view) among(s *Snapshot, hits []int32, exclude []uint64, kept *[scratch
 		case excluded(exclude, i) || rank(e.Admission) != v.best:
 			continue
 		default:
-			pr, _ = v.price(e, i, v.hitAt(s, hits, i))
+			pr, _ = v.price(e, i, v.hitAt(s, hits, i), best.tier)
 		}
 		if pr.tier != best.tier || pr.cost > limit {
 			continue
 		}
-		l := v.loadOf(e)
+		var l load
+		v.loadOf(&l, e)
 		lead.offer(tied{slot: i, trial: e.Admission == Trial, inFlight: l.inFlight / within(positive(e.Ramp, 1), 0.01, 1, 1),
 			hit: v.hitAt(s, hits, i)}, rnd)
 	}
-	c := v.costOf(&s.Endpoints[lead.slot], lead.slot, lead.hit)
+	var c cost
+	e := &s.Endpoints[lead.slot]
+	v.costOf(&c, e, lead.slot, lead.hit, v.projected(e, lead.hit))
 	return lead.slot, c, lead.hit
 }
 

@@ -101,63 +101,62 @@ func (p Params) withDefaults() Params {
 	return p
 }
 
-// loadOf returns what counts as work on e.
-func (v *view) loadOf(e *Endpoint) load {
-	l := load{
-		decoding: count(e.Decoding), context: tokens(e.ContextTokens), uncached: tokens(e.UncachedTokens),
-		inFlight: count(e.Requests),
-	}
-	if e.Known {
-		fr, fw := count(e.ForeignRunning), count(e.ForeignWaiting)
-		l.foreign = fw
-		l.inFlight += fr + fw
-		l.decoding += fr
-		if fr > 0 {
-			l.context += e.foreignTokens()
+// loadOf finds what counts as work on e.
+func (v *view) loadOf(l *load, e *Endpoint) {
+	l.decoding, l.context, l.uncached = count(e.Decoding), tokens(e.ContextTokens), tokens(e.UncachedTokens)
+	l.inFlight, l.foreign = count(e.Requests), 0
+	switch {
+	case e.Known:
+		if e.ForeignRunning > 0 || e.ForeignWaiting > 0 {
+			fr := count(e.ForeignRunning)
+			l.foreign = count(e.ForeignWaiting)
+			l.inFlight += fr + l.foreign
+			if fr > 0 {
+				l.decoding += fr
+				l.context += e.foreignTokens()
+			}
 		}
-		return l
-	}
-	if v.known > 0 {
+	case v.known > 0:
 		l.decoding = max(l.decoding, v.meanRunning)
 		l.context = max(l.context, v.meanContext)
 		l.inFlight = max(l.inFlight, v.meanInFlight)
 		l.foreign = v.meanWaiting
 	}
-	return l
 }
 
 // expect returns the expected seconds to prefill the part of a prompt that is not held behind what is booked: before
 // kappa and scale.
-func (v *view) expect(e *Endpoint, l *load, hit float64) (wait, work, rate float64) {
+func (v *view) expect(e *Endpoint, l *load, hit float64) (wait, work float64) {
 	c := &v.p.Coeff
 	budget := count(e.Budget)
 	if budget == 0 {
 		budget = defaultBudget
 	}
 	floor := c.A + c.B*l.decoding + c.C*l.context
-	rate = c.P + floor/max(minChunk, budget-l.decoding)
+	rate := c.P + floor/max(minChunk, budget-l.decoding)
 	u := v.prompt - hit
 	work = u*rate + c.Q*u*(v.prompt-u/2) + floor
 	wait = l.uncached*rate + l.foreign*foreignPrompt*rate
-	return wait, work, rate
+	return wait, work
 }
 
-// costOf prices this request on e, slot i, which holds hit tokens of it.
-func (v *view) costOf(e *Endpoint, i int, hit float64) cost {
-	l := v.loadOf(e)
-	wait, work, _ := v.expect(e, &l, hit)
+// costOf prices this request on e, slot i, which holds hit tokens of it and is forecast to need so many tokens of KV.
+func (v *view) costOf(k *cost, e *Endpoint, i int, hit, need float64) {
+	var l load
+	v.loadOf(&l, e)
+	wait, work := v.expect(e, &l, hit)
 	scale := v.p.Scale
 	kappa := within(positive(e.Kappa, 1), 0.1, 10, 1)
-	k := cost{predicted: wait + work, engine: work, penalty: within(e.Penalty, 0, 1e6, 0)}
+	*k = cost{predicted: wait + work, engine: work, penalty: within(e.Penalty, 0, 1e6, 0)}
 	if v.policy == LeastRequest {
 		k.wait = l.inFlight * kappa * scale * v.p.Coeff.A
 		k.work = kappa * scale * v.p.Coeff.A
 		k.rampUp(e)
-		return k
+		return
 	}
 	c := &v.p.Coeff
 	k.wait, k.work = kappa*scale*wait, kappa*scale*work
-	over, evicted := v.memory(e, hit)
+	over, evicted := v.memory(e, hit, need)
 	rho := within(e.Rho, 0, maxRho, 0)
 	k.busy = rho / (1 - rho) * scale * (work + v.regret*c.P*evicted)
 	k.stall = v.p.StallShare * l.decoding * work * scale
@@ -167,7 +166,6 @@ func (v *view) costOf(e *Endpoint, i int, hit float64) cost {
 	if i == v.returner && kappa <= returnMaxKappa && l.inFlight <= v.meanInFlight+returnSpread {
 		k.credit = -v.credit
 	}
-	return k
 }
 
 // rampUp makes an endpoint that should get a share of full traffic dearer by that share.
@@ -179,13 +177,14 @@ func (k *cost) rampUp(e *Endpoint) {
 
 // memory returns the share of capacity by which e would be over its limit after this pick, and the tokens of others'
 // prefixes that this request would push out of its cache.
-func (v *view) memory(e *Endpoint, hit float64) (over, evicted float64) {
+func (v *view) memory(e *Endpoint, hit, need float64) (over, evicted float64) {
 	capacity := e.capacity()
 	if capacity == 0 {
 		return 0, 0
 	}
-	need := v.projected(e, hit, capacity)
-	over = max(0, need-defaultWindowKV*capacity) / capacity
+	if spare := defaultWindowKV * capacity; need > spare {
+		over = (need - spare) / capacity
+	}
 	news := v.prompt - hit + v.output
 	room := capacity - max(tokens(e.HeldTokens), need-news)
 	return over, min(news, max(0, news-room))
@@ -219,14 +218,18 @@ func (e *Endpoint) foreignTokens() float64 {
 	return max(0, reported-e.AtReport.held(1, e.block()))
 }
 
-// projected forecasts the KV tokens in use on e after this pick:
+// projected forecasts the KV tokens in use on e after this pick; 0 when its capacity is unknown:
 //
 //	at the report + own now - own at the report + this prompt less what is referenced + expected growth
 //
 // At the report, prompts that were still being prefilled hold less than they will: the reported use is raised by what
 // they had booked, but not above what the books held then. How much of the cached parts the requests share is read
 // from the same report: with one hot prefix the books add it up once per request and the engine holds it once.
-func (v *view) projected(e *Endpoint, hit, capacity float64) float64 {
+func (v *view) projected(e *Endpoint, hit float64) float64 {
+	capacity := e.capacity()
+	if capacity == 0 {
+		return 0
+	}
 	block := e.block()
 	distinct, base := 1.0, 0.0
 	then := &e.AtReport

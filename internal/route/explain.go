@@ -47,9 +47,11 @@ func Explain(s *Snapshot, r *Request, hits []int32, exclude []uint64, rnd uint64
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		hit := v.hitAt(s, hits, i)
-		cost := v.costOf(e, i, hit)
-		pr, set := v.price(e, i, hit)
-		c := Candidate{Slot: i, Full: set != 0, HitTokens: int32(hit), Gates: v.gateResults(e, hit, set), Terms: cost.terms(v.policy),
+		need := v.projected(e, hit)
+		var cost cost
+		v.costOf(&cost, e, i, hit, need)
+		pr, set := v.price(e, i, hit, noTier)
+		c := Candidate{Slot: i, Full: set != 0, HitTokens: int32(hit), Gates: v.gateResults(e, need, set), Terms: cost.terms(v.policy),
 			Cost: cost.sum(), Chosen: i == x.Pick.Slot}
 		switch {
 		case excluded(exclude, i):
@@ -66,7 +68,7 @@ func Explain(s *Snapshot, r *Request, hits []int32, exclude []uint64, rnd uint64
 	return x
 }
 
-func (v *view) gateResults(e *Endpoint, hit float64, set GateSet) []GateResult {
+func (v *view) gateResults(e *Endpoint, need float64, set GateSet) []GateResult {
 	on := v.p.Gates != GatesOff
 	capacity := e.capacity()
 	waiting, projected := -1.0, -1.0
@@ -74,7 +76,7 @@ func (v *view) gateResults(e *Endpoint, hit float64, set GateSet) []GateResult {
 		waiting = count(e.Waiting)
 	}
 	if capacity > 0 {
-		projected = v.projected(e, hit, capacity) / capacity
+		projected = need / capacity
 	}
 	return []GateResult{
 		{GateName(GateWaiting), waiting, float64(v.p.FullWaiting), on && v.waitingApplies(e), !set.Has(GateWaiting)},

@@ -35,7 +35,7 @@ func FullGates(s *Snapshot, r *Request, slot int, hit int32) GateSet {
 	}
 	v := newView(s, r)
 	e := &s.Endpoints[slot]
-	return v.full(e, v.hitOf(e, hit))
+	return v.full(e, v.projected(e, v.hitOf(e, hit)))
 }
 
 // ProjectedKV returns the share of its KV memory that slot is forecast to use after r was picked there, of which it holds hit
@@ -52,14 +52,14 @@ func ProjectedKV(s *Snapshot, r *Request, slot int, hit int32) float64 {
 	if r == nil {
 		v := newView(s, &Request{PromptTokens: 1, MaxTokens: 1})
 		v.prompt, v.output = 0, 0
-		return max(0, v.projected(e, 0, capacity)-e.block()/2) / capacity
+		return max(0, v.projected(e, 0)-e.block()/2) / capacity
 	}
 	v := newView(s, r)
-	return v.projected(e, v.hitOf(e, hit), capacity) / capacity
+	return v.projected(e, v.hitOf(e, hit)) / capacity
 }
 
-// full returns the gates that exclude e.
-func (v *view) full(e *Endpoint, hit float64) GateSet {
+// full returns the gates that exclude e, which is forecast to need so many tokens of KV.
+func (v *view) full(e *Endpoint, need float64) GateSet {
 	if v.p.Gates == GatesOff {
 		return 0
 	}
@@ -70,7 +70,7 @@ func (v *view) full(e *Endpoint, hit float64) GateSet {
 	if e.MaxNumSeqs > 0 && e.sequences() >= int64(e.MaxNumSeqs) {
 		set |= 1 << GateMaxNumSeqs
 	}
-	if capacity := e.capacity(); capacity > 0 && v.projected(e, hit, capacity) > v.p.ProjectedKV*capacity {
+	if capacity := e.capacity(); capacity > 0 && need > v.p.ProjectedKV*capacity {
 		set |= 1 << GateProjectedKV
 	}
 	return set
