@@ -16,7 +16,7 @@ type blockPool struct {
 	byHash  map[uint64]int32 // first registered block of each hash
 	free    int
 	cached  int
-	stored  uint64 // registrations so far
+	gains   uint64 // times that a look-up may have come to find one more block in use: registered, touched, or first of its ring
 	evicted uint64 // evictions so far
 }
 
@@ -50,6 +50,7 @@ func (p *blockPool) find(h uint64) int32 { return p.byHash[h] }
 func (p *blockPool) touch(i int32) {
 	if p.blocks[i].ref == 0 {
 		p.unlink(i)
+		p.gains++
 	}
 	p.blocks[i].ref++
 }
@@ -86,7 +87,7 @@ func (p *blockPool) store(i int32, h uint64) {
 	b := &p.blocks[i]
 	b.hash, b.cached = h, true
 	p.cached++
-	p.stored++
+	p.gains++
 	first, ok := p.byHash[h]
 	if !ok {
 		p.byHash[h] = i
@@ -109,6 +110,7 @@ func (p *blockPool) forget(i int32) {
 	p.blocks[b.dupPrev].dupNext, p.blocks[b.dupNext].dupPrev = b.dupNext, b.dupPrev
 	if p.byHash[b.hash] == i {
 		p.byHash[b.hash] = b.dupNext
+		p.gains++
 	}
 }
 

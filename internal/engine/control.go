@@ -64,6 +64,7 @@ func (e *Engine) stopRunning() {
 }
 
 func (e *Engine) endAll() {
+	first := len(e.ended) // those of an earlier pause may still wait for their output
 	for _, s := range e.running {
 		e.ended = append(e.ended, s)
 	}
@@ -73,7 +74,7 @@ func (e *Engine) endAll() {
 	for s := e.skipped.head; s != nil; s = s.next {
 		e.ended = append(e.ended, s)
 	}
-	for _, s := range e.ended {
+	for _, s := range e.ended[first:] {
 		e.end(s)
 	}
 }

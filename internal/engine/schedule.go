@@ -216,7 +216,7 @@ func (e *Engine) admit(s *Seq, limit int, q *queue) int {
 		reserve = int(e.cfg.Watermark * float64(e.cfg.Blocks))
 	}
 	whole := e.blocksFor(s.total) + reserve
-	if h := &s.heldBack; h.valid && whole-h.shared-int(e.pool.stored-h.stored) > e.pool.free {
+	if h := &s.heldBack; h.valid && whole-h.shared-int(e.pool.gains-h.gains) > e.pool.free {
 		return 0
 	}
 	shared := e.lookUp(s)
@@ -227,7 +227,7 @@ func (e *Engine) admit(s *Seq, limit int, q *queue) int {
 		need = e.blocksFor(hit+n) + reserve - shared
 	}
 	if n == 0 || need > e.pool.free {
-		s.heldBack = heldBack{valid: n > 0 && !e.cfg.FirstChunkOnly, shared: shared, stored: e.pool.stored}
+		s.heldBack = heldBack{valid: n > 0 && !e.cfg.FirstChunkOnly, shared: shared, gains: e.pool.gains}
 		return 0
 	}
 	q.remove(s)

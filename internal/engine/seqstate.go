@@ -38,11 +38,11 @@ type seqState struct {
 }
 
 // heldBack remembers a failed admission, so that the head of the line is not looked up again at every step: the number of its
-// blocks that running sequences hold can only have grown by what was registered since.
+// blocks that running sequences hold can have grown by blockPool.gains at most.
 type heldBack struct {
 	valid  bool
 	shared int    // its leading blocks held by others at the last look-up
-	stored uint64 // blockPool.stored then
+	gains  uint64 // blockPool.gains then
 }
 
 // mix64 is the finalizer of SplitMix64: every input bit changes every output bit with probability 1/2.
