@@ -11,6 +11,7 @@ import (
 // by hand a zero number means its default, while the booleans mean what they say (PrefixCaching false is off).
 type Config struct {
 	Model            []string      // served names; the first one is in every response and metric label
+	Adapters         []string      // LoRA adapters of the first model, served beside it
 	Root             string        // model path that /v1/models shows; "" = "/models/" + first name
 	MaxModelLen      int           // context window in tokens
 	MaxNumSeqs       int           // requests that run at the same time
@@ -31,6 +32,8 @@ type Config struct {
 	ScaleOut         bool          // render and generate routes (vLLM: --enable-scale-out)
 	DevMode          bool          // sleep, pause, abort, reset routes (vLLM: VLLM_SERVER_DEV_MODE=1)
 	LoadTracking     bool          // /load counts (vLLM: --enable-server-load-tracking)
+	ToolParser       bool          // tool_choice auto (vLLM: --enable-auto-tool-choice --tool-call-parser)
+	Multimodal       bool          // images in chat messages
 	Pooling          bool          // also serve embeddings, pooling, classify, score and rerank
 	Merge            float64       // share of tokens that wait for the next one while 4 or more requests run, [0,1); <0 = none
 	Seed             uint64        // changes the generated text, nothing else
@@ -39,7 +42,7 @@ type Config struct {
 
 // DefaultConfig is the configuration of a server that was started without flags, except for the model's name.
 func DefaultConfig() Config {
-	return Config{PrefixCaching: true, Pooling: true, RequestIDHeaders: true, DevMode: true, ScaleOut: true}.withDefaults()
+	return Config{PrefixCaching: true, Pooling: true, RequestIDHeaders: true, DevMode: true, ScaleOut: true, ToolParser: true, Multimodal: true}.withDefaults()
 }
 
 // MetricsStyles are the values of Config.MetricsStyle, oldest first.
@@ -52,10 +55,10 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Root, "/models/"+c.Model[0])
 	setDefault(&c.MaxModelLen, 32768)
 	setDefault(&c.MaxNumSeqs, 256)
-	setDefault(&c.NumBlocks, 27646)
+	setDefault(&c.NumBlocks, 27648)
 	setDefault(&c.BlockSize, 16)
 	setDefault(&c.MaxBatchedTokens, 8192)
-	setDefault(&c.Profile, "h100-8b")
+	setDefault(&c.Profile, "llama-3.1-8b-h100")
 	setDefault(&c.Speed, 1)
 	setDefault(&c.MetricsStyle, "current")
 	setDefault(&c.KeepAlive, 5*time.Second)

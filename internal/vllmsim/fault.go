@@ -12,6 +12,7 @@ import (
 const (
 	FaultReset    = "reset"     // cut the connection with a TCP reset: after=N frames of a stream, else before the headers
 	FaultEarlyEnd = "early-end" // end the response cleanly before its terminal marker: after=N frames
+	FaultCut      = "cut"       // drop the connection without the last chunk: after=N frames, else before the headers
 	FaultHang     = "hang"      // no further byte until the client leaves: after=N frames, else before the headers
 	FaultStatus   = "status"    // answer this status at once; written 500 or 503, with retry-after=SECONDS
 	FaultSlow     = "slow"      // wait this long before anything: slow=2s
@@ -69,7 +70,7 @@ func ParseFault(spec string) (Fault, error) {
 }
 
 func faultKinds() []string {
-	return []string{FaultReset, FaultEarlyEnd, FaultHang, FaultSlow, FaultSlowdown, FaultSlowMetrics, FaultFreezeMetrics,
+	return []string{FaultReset, FaultEarlyEnd, FaultCut, FaultHang, FaultSlow, FaultSlowdown, FaultSlowMetrics, FaultFreezeMetrics,
 		FaultFailMetrics, FaultRefuse, FaultZombie, FaultEngineDead, FaultTerminate}
 }
 

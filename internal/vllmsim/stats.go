@@ -1,5 +1,10 @@
 package vllmsim
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
 // Stats counts what a server has done since New. It is the body of GET /vllmsim/stats.
 type Stats struct {
 	Requests    int64            `json:"requests"`           // generating or pooling requests whose body arrived
@@ -18,4 +23,34 @@ type Stats struct {
 	Connections int64            `json:"connections"`        // accepted by Serve
 	MaxInFlight int64            `json:"max_in_flight"`      //
 	ByBody      map[string]int64 `json:"executed_by_sha256"` // executed requests by the hex SHA-256 of their body; the last 65536 bodies
+}
+
+// bodyCounts remembers how often each body was executed, for the last maxBodies different ones.
+type bodyCounts struct {
+	counts map[[sha256.Size]byte]int64
+	order  [][sha256.Size]byte
+}
+
+const maxBodies = 65536
+
+func (b *bodyCounts) add(sum [sha256.Size]byte) {
+	if b.counts == nil {
+		b.counts = map[[sha256.Size]byte]int64{}
+	}
+	if b.counts[sum] == 0 {
+		b.order = append(b.order, sum)
+	}
+	b.counts[sum]++
+	if len(b.order) > maxBodies {
+		delete(b.counts, b.order[0])
+		b.order = b.order[1:]
+	}
+}
+
+func (b *bodyCounts) snapshot() map[string]int64 {
+	out := make(map[string]int64, len(b.counts))
+	for sum, n := range b.counts {
+		out[hex.EncodeToString(sum[:])] = n
+	}
+	return out
 }
