@@ -1,0 +1,162 @@
+package health
+
+import "time"
+
+// never is what the functions that return a time return when there is none.
+const never time.Duration = -1
+
+// State returns the state.
+func (m *Machine) State(now time.Duration) State {
+	switch {
+	case m.asleep:
+		return Asleep
+	case m.Gone(now) || m.unwell(now) && m.proven:
+		return Gone
+	case m.leaving || m.ejected && m.drained:
+		return Draining
+	case m.ejected || m.unwell(now) || m.Wedged(now):
+		return Ejected
+	case !m.heard:
+		return Unknown
+	case !m.proven:
+		return Warming
+	}
+	return Ready
+}
+
+// Admission returns how far the endpoint may be used.
+func (m *Machine) Admission(now time.Duration) Admission {
+	switch {
+	case m.asleep || m.leaving || m.unwell(now):
+		return LastResort
+	case m.Wedged(now) && m.inFlight > 0 || m.ejected && now < m.until:
+		return LastResort
+	case m.stuck || m.ejected || !m.heard:
+		if m.trial && now < m.trialUntil {
+			return LastResort // one trial at a time
+		}
+		if now < m.busyUntil {
+			return Avoid
+		}
+		return Trial
+	case now < m.busyUntil:
+		return Avoid
+	}
+	return Normal
+}
+
+// unwell reports that /health says so: one 5xx, or no answer in a row of probes while nothing moves.
+func (m *Machine) unwell(now time.Duration) bool {
+	return m.badCodes > 0 || m.badProbes >= goneFailed && now-m.moved > silence
+}
+
+// Wedged reports that requests are in flight, more were added, and nothing has moved for longer than the prefill that was
+// booked explains. It stays so until something moves; when all its requests have left, one trial may find that out.
+//
+// The prefill that counts is that of the requests booked at the last move: the first of them to be done is a move. What was
+// added later must not stretch the bound, or a dead engine that is fed fast enough would never be found out.
+func (m *Machine) Wedged(now time.Duration) bool {
+	if at := m.wedgeAt(); at >= 0 && now > at {
+		m.stuck = true
+	}
+	return m.stuck
+}
+
+// wedgeAt is when the endpoint counts as wedged if nothing moves.
+func (m *Machine) wedgeAt() time.Duration {
+	if m.inFlight == 0 || m.grown < wedgeGrowth {
+		return never
+	}
+	return max(m.moved, m.dueBy) + wedgeAfter
+}
+
+// Gone reports that silent answers of the endpoint will never move again and are to be cut.
+func (m *Machine) Gone(now time.Duration) bool {
+	at := m.goneAt()
+	return at >= 0 && now >= at
+}
+
+// goneAt is when silent answers are to be cut if nothing moves.
+func (m *Machine) goneAt() time.Duration {
+	if m.badCodes < goneRefused && m.badProbes < goneFailed {
+		return never
+	}
+	return max(m.badSince, m.moved) + goneSilence
+}
+
+// ProbeAt returns when /health should be asked next; negative: no need. One probe at a time; its answer goes to Health.
+func (m *Machine) ProbeAt(now time.Duration) time.Duration {
+	gap := probeFirst
+	if m.probes > 1 || m.refused && m.probes > 0 {
+		gap = probeEvery
+	}
+	next := m.probed + gap
+	switch {
+	case m.badCodes+m.badProbes > 0 && m.inFlight > 0:
+		return m.probed + probeFirst // its open answers depend on it
+	case !m.heard || m.ejected || m.leaving || m.badCodes+m.badProbes > 0:
+		return next
+	case m.asleep:
+		return never
+	case m.inFlight > 0:
+		return max(m.moved+silence, m.probed+silence)
+	case m.blind:
+		return max(m.noReport+silence, next)
+	}
+	return never
+}
+
+// NextEvent returns when State, Admission, Wedged, Gone or ProbeAt may change by the passing of time alone; negative:
+// never.
+func (m *Machine) NextEvent(now time.Duration) time.Duration {
+	next := never
+	for _, at := range [...]time.Duration{
+		m.busyUntil, m.ejectedUntil(), m.trialEnd(), m.after(m.wedgeAt()), m.goneAt(), m.ProbeAt(now), m.unwellAt(),
+	} {
+		if at > now && (next < 0 || at < next) {
+			next = at
+		}
+	}
+	return next
+}
+
+func (m *Machine) ejectedUntil() time.Duration {
+	if m.ejected {
+		return m.until
+	}
+	return never
+}
+
+func (m *Machine) trialEnd() time.Duration {
+	if m.trial {
+		return m.trialUntil
+	}
+	return never
+}
+
+func (m *Machine) unwellAt() time.Duration {
+	if m.badProbes >= goneFailed {
+		return m.moved + silence + 1
+	}
+	return never
+}
+
+func (m *Machine) after(at time.Duration) time.Duration {
+	if at < 0 {
+		return never
+	}
+	return at + 1
+}
+
+// Preference returns seconds to add to the cost of the endpoint: what is left of the pause that it asked for, and more
+// where a request would hang rather than fail, so that among last resorts the others come first.
+func (m *Machine) Preference(now time.Duration) float64 {
+	p := 0.0
+	if now < m.busyUntil {
+		p = (m.busyUntil - now).Seconds()
+	}
+	if m.asleep || m.stuck || m.leaving || m.unwell(now) || m.ejected && m.drained {
+		p += 60
+	}
+	return p
+}
