@@ -101,6 +101,11 @@ func (u *connUse) stale(err error) bool {
 	return closedByPeer(err) && time.Since(u.at) < staleWindow
 }
 
+// unwritten reports whether nothing of the request left us.
+func (u *connUse) unwritten() bool {
+	return !u.got || u.conn != nil && u.conn.written.Load() == u.written
+}
+
 // broken reports whether err is about the connection, not about the request or the answer's form.
 func broken(err error) bool {
 	return closedByPeer(err) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed)

@@ -1,0 +1,338 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+
+	"pointsman.dev/pointsman/internal/health"
+	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/pool"
+	"pointsman.dev/pointsman/internal/telemetry"
+)
+
+// answer is the body of an endpoint's answer as ReverseProxy reads it: the same bytes, read beside the copy for usage,
+// progress and completeness. When the answer breaks off it gives the error event that says so.
+type answer struct {
+	x      *exchange
+	src    io.ReadCloser
+	tap    *llmapi.Stream // nil: not read beside
+	status int
+	length int64 // announced; -1: none
+	bytes  int64 // passed on
+
+	begun    bool // the head went to the client
+	stream   bool // an event stream
+	judged   bool // of an API whose streams have a terminal marker
+	upgraded bool // not HTTP any more
+	refused  bool // the engine did not take the request
+	tooLong  bool
+
+	hold    bool   // nothing of the body may go out yet: the next bytes may show that this is no answer
+	held    []byte // what was held back
+	pending []byte // goes out before anything else
+	partial bool   // the last read did not fill its buffer: what follows may take a while
+	tokens  int    // told to the booking
+	end     error  // given after pending; nil while the answer goes on
+}
+
+// attach makes res the answer of x.
+func (x *exchange) attach(res *http.Response) {
+	a := &x.answer
+	a.x, a.src, a.status, a.length = x, res.Body, res.StatusCode, res.ContentLength
+	a.stream = isEventStream(res.Header)
+	if res.StatusCode < 400 && plainEncoding(res.Header) {
+		a.tap = x.p.taps.Get().(*llmapi.Stream)
+		a.tap.Reset(x.api.Kind, x.api.Dialect, a.stream)
+	}
+	if a.stream && a.tap != nil {
+		switch x.api.Kind {
+		case llmapi.Chat, llmapi.Completions:
+			a.judged, a.hold = true, true
+		case llmapi.Responses, llmapi.Messages:
+			a.judged = true
+		}
+	}
+	x.watch.streaming.Store(a.stream)
+	if !a.hold {
+		x.commit()
+	}
+	res.Body = a
+}
+
+func isEventStream(h http.Header) bool {
+	return strings.HasPrefix(h.Get("Content-Type"), "text/event-stream")
+}
+
+func plainEncoding(h http.Header) bool {
+	c := h.Get("Content-Encoding")
+	return c == "" || c == "identity"
+}
+
+// commit gives up the request's body: from here on no other endpoint will be asked.
+func (x *exchange) commit() {
+	x.body.release()
+	x.body = nil
+}
+
+// Close implements io.Closer.
+func (a *answer) Close() error { return a.src.Close() }
+
+// Read implements io.Reader for the goroutine that copies to the client.
+func (a *answer) Read(p []byte) (int, error) {
+	w := &a.x.watch
+	w.writing.Store(false)
+	defer w.writing.Store(true)
+	if n := a.give(p); n > 0 {
+		return n, nil
+	}
+	if a.end != nil {
+		return 0, a.end
+	}
+	if a.partial && a.length >= 0 && a.bytes < a.length && !a.stream {
+		_ = http.NewResponseController(a.x.w).Flush() // ReverseProxy flushes the other kinds
+	}
+	for {
+		n, err := a.src.Read(p)
+		if n > 0 {
+			w.last.set(max(1, a.x.now()))
+		}
+		out := p[:n]
+		if a.tap != nil && n > 0 {
+			out, err = a.observe(out, err)
+		}
+		if err != nil {
+			out = a.finish(out, err)
+		}
+		if a.hold && a.end == nil {
+			a.held = append(a.held, out...)
+			continue
+		}
+		if len(a.held) > 0 {
+			a.pending = append(append(a.held, out...), a.pending...)
+			a.held = nil
+			return a.give(p), nil
+		}
+		if len(out) == 0 && a.end == nil {
+			continue
+		}
+		a.partial = n < len(p)
+		a.bytes += int64(len(out))
+		if len(out) > 0 {
+			return len(out), nil
+		}
+		if n := a.give(p); n > 0 {
+			return n, nil
+		}
+		return 0, a.end
+	}
+}
+
+// give copies from what is pending.
+func (a *answer) give(p []byte) int {
+	n := copy(p, a.pending)
+	a.pending = a.pending[n:]
+	a.bytes += int64(n)
+	return n
+}
+
+// maxHeld bounds what is held back while an answer has not shown whether it is one.
+const maxHeld = 16 << 10
+
+// observe reads b beside the copy. It returns the part of b that may go out, and errEngineCut when the stream says by
+// itself that it is not complete.
+func (a *answer) observe(b []byte, err error) ([]byte, error) {
+	x, t := a.x, a.tap
+	t.Write(b)
+	if !a.stream {
+		return b, err
+	}
+	if a.hold && (a.shows() || len(a.held)+len(b) > maxHeld) {
+		a.hold = false
+		x.commit()
+	}
+	if x.rec.TTFT == 0 && t.FirstToken() {
+		x.rec.TTFT = x.now()
+		x.booking.FirstToken()
+	}
+	if n := t.Tokens(); n > a.tokens {
+		x.booking.Progress(n - a.tokens)
+		a.tokens = n
+	}
+	if !a.judged {
+		return b, err
+	}
+	if t.Aborted() {
+		return before(b, `"abort"`), errEngineCut
+	}
+	if t.Done() && !t.Finished() {
+		return before(b, "[DONE]"), errEngineCut
+	}
+	return b, err
+}
+
+// shows reports whether the stream has shown that it is an answer, or that it never will be one that another endpoint
+// could give. A draining vLLM sends at most a usage event and the end marker.
+func (a *answer) shows() bool {
+	t := a.tap
+	if t.NoChoices() {
+		return false
+	}
+	_, _, bad := t.ErrorEvent()
+	return t.FirstToken() || t.Finished() || bad || t.Events() > 1
+}
+
+// before returns the events of b before the one that holds mark; nothing if that began in an earlier read.
+func before(b []byte, mark string) []byte {
+	i := bytes.LastIndex(b, []byte(mark))
+	if i < 0 {
+		return nil
+	}
+	for _, blank := range []string{"\n\n", "\r\n\r\n", "\r\r"} {
+		if k := bytes.LastIndex(b[:i], []byte(blank)); k >= 0 {
+			return b[:k+len(blank)]
+		}
+	}
+	return nil
+}
+
+// errEngineCut ends a stream in which the engine itself said that it is not complete.
+var errEngineCut = &cutCause{reason: llmapi.ReasonCut, outcome: telemetry.OutcomeCut, code: "engine_abort",
+	message: "the model server ended the stream before the answer was complete"}
+
+// finish settles the answer, which ended with err, and returns what of the last bytes may go out. What is to follow them
+// it leaves in pending and end.
+func (a *answer) finish(last []byte, err error) []byte {
+	x := a.x
+	if a.tap != nil {
+		u, ok := a.tap.Usage()
+		x.result.Usage, x.result.HasUsage = usageOf(u), ok
+		x.result.Tokens = a.tap.Tokens()
+	}
+	x.result.Status = a.status
+	if err == io.EOF && a.complete() {
+		a.hold, a.end = false, io.EOF
+		x.outcome, x.rec.Status = a.statusOutcome(), a.status
+		return last
+	}
+	if x.clientGone() && x.watch.cut.Load() == nil {
+		x.outcome, a.end, a.hold = telemetry.OutcomeClientCancelled, context.Canceled, false
+		return nil
+	}
+	if a.hold && a.other() {
+		return nil
+	}
+	if a.hold = false; x.clientGone() && x.watch.cut.Load() == nil { // meanwhile
+		x.outcome, a.end = telemetry.OutcomeClientCancelled, context.Canceled
+		return nil
+	}
+	a.cut(err)
+	return last
+}
+
+func usageOf(u llmapi.Usage) pool.Usage {
+	return pool.Usage{Prompt: u.Prompt, Output: u.Output, Cached: u.Cached, HasCached: u.HasCached}
+}
+
+// complete reports whether an answer that ended in good order is whole.
+func (a *answer) complete() bool {
+	if !a.judged {
+		return true
+	}
+	if _, _, bad := a.tap.ErrorEvent(); bad {
+		return false
+	}
+	return a.tap.Finished() && !a.tap.Aborted()
+}
+
+// statusOutcome is the table from an endpoint's status to the outcome.
+func (a *answer) statusOutcome() string {
+	switch {
+	case a.status < 400:
+		return telemetry.OutcomeOK
+	case a.x.result.Drain:
+		return telemetry.OutcomeUpstreamError
+	case a.refused:
+		return telemetry.OutcomeShed
+	case a.tooLong:
+		return telemetry.OutcomeTooLong
+	case a.status < 500:
+		return telemetry.OutcomeClientError
+	}
+	return telemetry.OutcomeUpstreamError
+}
+
+// other tries another endpoint for a stream of which the client saw the head only and which held no answer: that of a
+// draining engine. The body of the new answer continues here.
+func (a *answer) other() bool {
+	if !a.tap.NoChoices() {
+		return false
+	}
+	x := a.x
+	a.src.Close()
+	x.result.Drain = true
+	res := x.again(health.KindDrain)
+	if res == nil {
+		return false
+	}
+	a.src, a.held, a.tokens = res.Body, a.held[:0], 0
+	a.tap.Reset(x.api.Kind, x.api.Dialect, true)
+	return true
+}
+
+// cut ends an answer that broke off: with an error event if it is a stream, and abnormally where that is wanted.
+func (a *answer) cut(err error) {
+	x := a.x
+	c := x.watch.cut.Load()
+	if c == nil {
+		c, _ = err.(*cutCause)
+	}
+	if c == nil {
+		c = a.brokeOff(err)
+	}
+	message, code, own := "", 0, false
+	if a.tap != nil {
+		message, code, own = a.tap.ErrorEvent()
+	}
+	x.outcome, x.rec.ErrorReason, x.rec.Cause, x.rec.Status = c.outcome, c.reason, err.Error(), a.status
+	if own && x.watch.cut.Load() == nil {
+		x.outcome = a.engineError(message, code)
+		x.rec.Cause = "the model server sent an error event"
+	}
+	how := x.p.cfg.CutStream
+	a.end = context.Canceled // ReverseProxy aborts the connection, and logs nothing
+	if a.stream && a.tap != nil && how != CutAbort {
+		if !own { // else it is out already
+			a.pending = a.tap.CutEvent(c.as())
+		}
+		if how == CutErrorEvent {
+			a.end = io.EOF
+		}
+	}
+	a.src.Close()
+}
+
+// brokeOff describes the end of an answer by its error.
+func (a *answer) brokeOff(err error) *cutCause {
+	c := &cutCause{reason: llmapi.ReasonCut, outcome: telemetry.OutcomeCut, code: "upstream_reset",
+		message: "the model server's connection broke before the answer was complete"}
+	if err == io.EOF {
+		c.code, c.message = "upstream_eof", "the model server ended the stream before the answer was complete"
+	}
+	return c
+}
+
+// engineError judges an error that the engine put into a stream.
+func (a *answer) engineError(message string, code int) string {
+	switch {
+	case llmapi.IsContextLength(max(code, http.StatusBadRequest), []byte(message)):
+		return telemetry.OutcomeTooLong
+	case code >= 400 && code < 500:
+		return telemetry.OutcomeClientError
+	case a.tokens > 0:
+		return telemetry.OutcomeCut
+	}
+	return telemetry.OutcomeUpstreamError
+}

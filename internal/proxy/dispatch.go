@@ -1,0 +1,286 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"time"
+
+	"pointsman.dev/pointsman/internal/health"
+	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/pool"
+	"pointsman.dev/pointsman/internal/telemetry"
+)
+
+// dispatcher is ReverseProxy's transport: it picks an endpoint, sends the request, and picks again as long as no endpoint
+// can have begun to work on it.
+type dispatcher struct{}
+
+// RoundTrip implements http.RoundTripper. Errors are *llmapi.Error, *cutCause, or mean that the client left.
+func (dispatcher) RoundTrip(out *http.Request) (*http.Response, error) {
+	x := exchangeOf(out)
+	x.out = out
+	if err := x.pick(); err != nil {
+		return nil, err
+	}
+	res, err := x.dispatch()
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		x.attach(res)
+	}
+	return res, nil
+}
+
+// pick books an endpoint of the first pool that has one.
+func (x *exchange) pick() error {
+	begun := time.Now()
+	for _, p := range x.target.Pools {
+		if p.PickInto(&x.booking, &x.picked) != nil {
+			continue
+		}
+		x.booked, x.pool = true, p
+		x.rec.Pool = p.Name()
+		x.rec.PickTime = time.Since(begun)
+		x.notePick(x.rec.PickTime)
+		return nil
+	}
+	return errNoEndpoint()
+}
+
+// notePick records the pick that was just made.
+func (x *exchange) notePick(took time.Duration) {
+	x.watch.follow(x.booking.Gone())
+	x.rec.PickReason = x.booking.Reason().String()
+	x.rec.PredictedHit, x.rec.PromptTokens = x.booking.PredictedHit(), x.booking.PromptTokens()
+	if m := x.p.cfg.Metrics; m != nil {
+		m.Pick(x.rec.Pool, x.rec.PickReason, took)
+	}
+}
+
+// repick moves the booking to an endpoint that was not tried, because of k; outcome is that of the attempt it gives up.
+func (x *exchange) repick(k health.Kind, outcome string) bool {
+	begun := time.Now()
+	if !x.booking.Repick(k) {
+		return false
+	}
+	x.endAttempt(outcome)
+	x.notePick(time.Since(begun))
+	return true
+}
+
+func errNoEndpoint() *llmapi.Error {
+	return &llmapi.Error{Status: http.StatusServiceUnavailable, Reason: llmapi.ReasonNoEndpoint, RetryAfter: time.Second,
+		Message: "no model server is available for this model at the moment; the request was not processed and may be sent again"}
+}
+
+// dispatch sends the request to the booked endpoint and, while nothing can have run, to others. It returns the answer
+// that the client is to get.
+func (x *exchange) dispatch() (*http.Response, error) {
+	for {
+		x.beginAttempt()
+		res, err := x.attempt()
+		if err == nil {
+			kind, outcome, refused := x.refusal(res)
+			if refused && x.repick(kind, outcome) {
+				res.Body.Close()
+				x.fresh()
+				continue
+			}
+			return res, nil
+		}
+		if x.ctx.Err() != nil {
+			return nil, x.cancelled()
+		}
+		if x.sent {
+			x.rec.Cause = x.private(err)
+			return nil, errBroken()
+		}
+		x.rec.Cause = x.private(err)
+		if !x.repick(health.KindConnect, telemetry.OutcomeUpstreamError) {
+			return nil, errUnreachable()
+		}
+	}
+}
+
+// fresh forgets what the last endpoint's answer said.
+func (x *exchange) fresh() {
+	x.sent, x.result = false, pool.Result{}
+	x.answer.refused, x.answer.tooLong = false, false
+}
+
+// errClientLeft ends an exchange whose client is gone.
+var errClientLeft = errors.New("client left")
+
+// private describes an error for the operator.
+func (x *exchange) private(err error) string {
+	return "sending to " + x.booking.Endpoint().Name + ": " + err.Error()
+}
+
+// cancelled says who ended the exchange: the watch, or the client by leaving.
+func (x *exchange) cancelled() error {
+	if c := x.watch.cut.Load(); c != nil {
+		return c
+	}
+	return errClientLeft
+}
+
+func errBroken() *llmapi.Error {
+	return &llmapi.Error{Status: http.StatusBadGateway, Reason: llmapi.ReasonUpstreamError,
+		Message: "the model server closed the connection before it answered; the request may have been processed and was not sent again"}
+}
+
+func errUnreachable() *llmapi.Error {
+	e := errNoEndpoint()
+	e.Message = "no model server could be reached; the request was not processed and may be sent again"
+	return e
+}
+
+// attempt sends the request to the booked endpoint, once, or twice if the first connection turns out to have been closed
+// before it was used. x.sent tells afterwards whether the endpoint can have seen the request.
+func (x *exchange) attempt() (*http.Response, error) {
+	t := x.p.transport(x.rec.Pool)
+	for again := false; ; again = true {
+		res, err := x.send(t)
+		if err == nil {
+			x.sent = true
+			x.booking.Headers(res.StatusCode, retryAfter(res.Header))
+			return res, nil
+		}
+		stale := x.use.stale(err)
+		x.sent = x.use.got && !stale && !x.use.unwritten()
+		if !stale || again || x.ctx.Err() != nil {
+			return nil, err
+		}
+		closeIdle(t) // the others are as old, or older: the next attempt makes a new connection
+	}
+}
+
+// send makes one round trip.
+func (x *exchange) send(t http.RoundTripper) (*http.Response, error) {
+	x.use = connUse{}
+	r := *x.out
+	endpoint := x.booking.Endpoint().URL
+	r.URL = &url.URL{Scheme: endpoint.Scheme, Host: endpoint.Host, RawQuery: x.out.URL.RawQuery, Path: x.api.Forward}
+	if i := bytes.IndexByte([]byte(x.api.Forward), '%'); i >= 0 { // an identifier that needs escaping
+		r.URL.Path, r.URL.RawPath = unescaped(x.api.Forward), x.api.Forward
+	}
+	r.Body, r.GetBody, r.ContentLength = nil, nil, 0
+	if x.body != nil {
+		body, err := x.body.open()
+		if err != nil {
+			return nil, err
+		}
+		// No GetBody: the transport would send the request again by itself, after a reset too, when a client's header
+		// calls it idempotent.
+		r.Body, r.ContentLength = body, x.body.length()
+		if r.ContentLength == 0 {
+			body.Close()
+			r.Body = http.NoBody
+		}
+	}
+	trace := &httptrace.ClientTrace{GotConn: x.gotConn}
+	if outer := httptrace.ContextClientTrace(x.out.Context()); outer != nil && outer.Got1xxResponse != nil {
+		trace.Got1xxResponse = func(code int, h textproto.MIMEHeader) error {
+			cleanResponse(http.Header(h), endpoint.Host)
+			return outer.Got1xxResponse(code, h)
+		}
+	}
+	return t.RoundTrip(r.WithContext(httptrace.WithClientTrace(x.ctx, trace)))
+}
+
+func unescaped(path string) string {
+	if p, err := url.PathUnescape(path); err == nil {
+		return p
+	}
+	return path
+}
+
+func (x *exchange) gotConn(info httptrace.GotConnInfo) {
+	x.use.begin(info)
+	x.booking.Dispatched()
+}
+
+// refusalPeek is how much of an error's body is looked at.
+const refusalPeek = 16 << 10
+
+// refusal reads the body of an error answer and says whether it means that the endpoint did not take the request. The
+// body stays readable. It also notes a prompt that is too long.
+func (x *exchange) refusal(res *http.Response) (health.Kind, string, bool) {
+	status := res.StatusCode
+	if status < 400 {
+		return 0, "", false
+	}
+	head, err := io.ReadAll(io.LimitReader(res.Body, refusalPeek))
+	rest := res.Body
+	if err != nil {
+		res.Body = &splicedBody{Reader: io.MultiReader(bytes.NewReader(head), failingReader{err}), Closer: rest}
+	} else {
+		res.Body = &splicedBody{Reader: io.MultiReader(bytes.NewReader(head), rest), Closer: rest}
+	}
+	switch {
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && llmapi.EngineBusy(status, head):
+		x.answer.refused = true
+		x.result.RetryAfter = retryAfter(res.Header)
+		return health.KindStatus, telemetry.OutcomeShed, true
+	case llmapi.Drainish(status, head):
+		x.answer.refused, x.result.Drain = true, true
+		return health.KindDrain, telemetry.OutcomeUpstreamError, true
+	case llmapi.IsContextLength(status, head):
+		x.answer.tooLong = true
+	}
+	return 0, "", false
+}
+
+// splicedBody is a body whose beginning was read already.
+type splicedBody struct {
+	io.Reader
+	io.Closer
+}
+
+type failingReader struct{ err error }
+
+func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
+
+// retryAfter reads a Retry-After of seconds or of a date; 0 means none.
+func retryAfter(h http.Header) time.Duration {
+	v := h.Get("Retry-After")
+	if v == "" {
+		return 0
+	}
+	if n, err := strconv.Atoi(v); err == nil {
+		return max(0, min(time.Duration(n), 86400)*time.Second)
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return max(0, min(time.Until(at), 24*time.Hour))
+	}
+	return 0
+}
+
+// again sends the request to another endpoint after an answer that turned out to be no answer, before the client saw any
+// of its body. It returns nil when there is no other, or when the new answer cannot follow the head that was sent.
+func (x *exchange) again(k health.Kind) *http.Response {
+	if !x.repick(k, telemetry.OutcomeUpstreamError) {
+		return nil
+	}
+	x.fresh()
+	res, err := x.dispatch()
+	if err != nil {
+		if !errors.Is(err, context.Canceled) {
+			x.rec.Cause = err.Error()
+		}
+		return nil
+	}
+	if res.StatusCode != http.StatusOK || !isEventStream(res.Header) {
+		res.Body.Close()
+		return nil
+	}
+	return res
+}

@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/pool"
+	"pointsman.dev/pointsman/internal/telemetry"
+)
+
+// exchange is one request from its arrival to the end of its answer.
+type exchange struct {
+	p     *Proxy
+	w     http.ResponseWriter
+	in    *http.Request
+	start time.Time
+
+	ctx    context.Context // ends with the client, with a limit, or with the exchange
+	cancel context.CancelCauseFunc
+	watch  watch
+
+	api     llmapi.API
+	scanner *llmapi.Scanner
+	req     *llmapi.Request // what the body says; nil when there is none
+	body    *storedBody
+
+	target  pool.Target
+	picked  pool.Request
+	pool    *pool.Pool
+	booking pool.Booking
+	booked  bool
+
+	out       *http.Request // as ReverseProxy prepared it, for each attempt
+	use       connUse       // connection of the last attempt
+	attempted bool          // an attempt is open, not yet counted
+	sent      bool          // the request may have reached an engine
+	answer    answer
+
+	rec     telemetry.Record
+	result  pool.Result
+	outcome string // of telemetry; "" until it is known
+}
+
+// begin starts the record and the timers of a request.
+func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
+	x := &exchange{p: p, w: w, in: r, start: time.Now()}
+	x.rec = telemetry.Record{ID: requestID(r.Header), Method: r.Method, Start: x.start, CachedTokens: -1}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	x.ctx, x.cancel = context.WithValue(ctx, exchangeKey{}, x), cancel
+	w.Header()[headerRequestID] = []string{x.rec.ID}
+	x.watch.begin(x)
+	return x
+}
+
+// end releases everything that the exchange holds and writes its record. It runs deferred, so on panics too.
+func (x *exchange) end() {
+	x.watch.end()
+	x.settle()
+	if x.booked {
+		x.endAttempt(x.outcome)
+		x.result.Outcome = poolOutcomes[x.outcome]
+		x.booking.Done(x.result)
+	}
+	x.cancel(errEnded)
+	x.body.release()
+	x.record()
+	if x.scanner != nil { // not before Done: the pool reads the blocks until then
+		x.p.scanners.Put(x.scanner)
+	}
+	if x.answer.tap != nil {
+		x.p.taps.Put(x.answer.tap)
+	}
+}
+
+var errEnded = errors.New("request ended")
+
+// poolOutcomes says what an outcome means for the endpoint.
+var poolOutcomes = map[string]pool.Outcome{
+	telemetry.OutcomeOK:              pool.OK,
+	telemetry.OutcomeClientError:     pool.ClientError,
+	telemetry.OutcomeTooLong:         pool.ClientError,
+	telemetry.OutcomeClientCancelled: pool.ClientCancelled,
+	telemetry.OutcomeUpstreamError:   pool.UpstreamError,
+	telemetry.OutcomeNoEndpoint:      pool.UpstreamError,
+	telemetry.OutcomeCut:             pool.Cut,
+	telemetry.OutcomeTimeout:         pool.Timeout,
+	telemetry.OutcomeShed:            pool.Shed,
+}
+
+// settle finds the outcome of an exchange that nobody judged: ReverseProxy gave up writing to the client.
+func (x *exchange) settle() {
+	if x.outcome != "" {
+		return
+	}
+	if c := x.watch.cut.Load(); c != nil {
+		x.outcome, x.rec.ErrorReason, x.rec.Cause = c.outcome, c.reason, c.message
+		return
+	}
+	if x.answer.upgraded {
+		x.outcome = telemetry.OutcomeOK
+		return
+	}
+	x.outcome = telemetry.OutcomeClientCancelled
+}
+
+// record hands the finished record to metrics and access log.
+func (x *exchange) record() {
+	r := &x.rec
+	r.Outcome = x.outcome
+	r.Duration = x.now()
+	r.Stream = x.req != nil && x.req.Stream
+	r.BytesOut = x.answer.bytes
+	if r.Status == 0 && x.answer.begun {
+		r.Status = x.answer.status
+	}
+	if x.result.HasUsage {
+		u := &x.result.Usage
+		r.PromptTokens, r.OutputTokens = u.Prompt, u.Output
+		if u.HasCached {
+			r.CachedTokens = u.Cached
+		}
+	} else {
+		r.OutputTokens = x.result.Tokens
+	}
+	if m := x.p.cfg.Metrics; m != nil {
+		m.Done(r)
+	}
+	x.p.cfg.Access.Log(r)
+}
+
+// beginAttempt notes the attempt that is about to be made.
+func (x *exchange) beginAttempt() {
+	x.attempted = true
+	x.rec.Attempts++
+	x.rec.Endpoint = x.booking.Endpoint().Name
+}
+
+// endAttempt counts the attempt that is open, if one is.
+func (x *exchange) endAttempt(outcome string) {
+	if !x.attempted {
+		return
+	}
+	x.attempted = false
+	if m := x.p.cfg.Metrics; m != nil {
+		m.Attempt(x.rec.Pool, x.rec.Endpoint, outcome)
+	}
+}
+
+// clientGone reports whether the client went away (and not one of our own limits ended the exchange).
+func (x *exchange) clientGone() bool { return x.in.Context().Err() != nil }

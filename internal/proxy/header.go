@@ -1,0 +1,171 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+)
+
+// Names of the headers that Pointsman adds to answers, in the canonical form of net/http.
+const (
+	headerRequestID = "X-Pointsman-Request-Id" // always
+	headerReason    = "X-Pointsman-Reason"     // on errors of our own: the stable machine word
+	headerEndpoint  = "X-Pointsman-Endpoint"   // with debug headers only
+	headerPick      = "X-Pointsman-Pick"       // with debug headers only: why that endpoint
+	headerNoRetry   = "X-Should-Retry"         // "false": the official clients obey it over the status
+)
+
+// routingHeaders are prefixes of names that steer gateways and engines past their own decision. A client that could set
+// them would choose the data-parallel rank, the prefill peer or the worker behind our back.
+var routingHeaders = []string{
+	"X-Pointsman-",     // ours
+	"X-Gateway-",       // Gateway API inference extension: x-gateway-destination-endpoint, x-gateway-inference-*
+	"X-Data-Parallel-", // vLLM: x-data-parallel-rank
+	"X-Prefiller-",     // llm-d: x-prefiller-host-port
+	"X-Encoder-",       // llm-d: x-encoder-hosts-ports
+	"X-Smg-",           // SGLang model gateway: target worker, routing key
+	"X-Vllm-Router-",
+	"X-Sglang-Router-",
+}
+
+// privateHeaders are prefixes of names in answers that tell of the endpoint behind.
+var privateHeaders = []string{
+	"X-Pointsman-", // ours to say
+	"X-Gateway-",
+	"X-Data-Parallel-",
+	"Endpoint-Load-Metrics", // ORCA load report, for us and not for clients
+}
+
+// reserved reports whether a canonical header name begins with one of prefixes. Most names fail at the first letter.
+func reserved(name string, prefixes []string) bool {
+	if name == "" || name[0] != 'X' && name[0] != 'E' {
+		return false
+	}
+	for _, p := range prefixes {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// cleanRequest makes h, a client's headers without hop-by-hop ones, fit for an endpoint. id is the request's id. key,
+// when not empty, replaces whatever credential the client showed.
+func cleanRequest(h http.Header, id []string, key string) {
+	for name := range h {
+		if reserved(name, routingHeaders) {
+			delete(h, name)
+		}
+	}
+	delete(h, "Expect")                  // the whole body is here already
+	h["Accept-Encoding"] = identityValue // a compressed stream could not be watched
+	h["X-Request-Id"] = id
+	if key != "" {
+		h["Authorization"] = []string{"Bearer " + key}
+		delete(h, "X-Api-Key")
+		delete(h, "Api-Key")
+	}
+}
+
+var identityValue = []string{"identity"}
+
+// forward sets the X-Forwarded headers of out. The chain of addresses is kept and continued; host and scheme are those
+// that the client used with us.
+func forward(pr *httputil.ProxyRequest) {
+	client, _, err := net.SplitHostPort(pr.In.RemoteAddr)
+	if err != nil {
+		client = "" // not TCP: nothing to say
+	}
+	if prior := pr.In.Header["X-Forwarded-For"]; len(prior) > 0 {
+		chain := strings.Join(prior, ", ")
+		if client != "" {
+			chain += ", " + client
+		}
+		client = chain
+	}
+	proto := "http"
+	if pr.In.TLS != nil {
+		proto = "https"
+	}
+	values := [3]string{client, pr.In.Host, proto} // one allocation for three header values
+	if client != "" {
+		pr.Out.Header["X-Forwarded-For"] = values[0:1:1]
+	}
+	pr.Out.Header["X-Forwarded-Host"] = values[1:2:2]
+	pr.Out.Header["X-Forwarded-Proto"] = values[2:3:3]
+}
+
+// cleanResponse takes from h, an endpoint's headers, what clients are not to see: the server's make, and every value
+// that holds the endpoint's address (host:port).
+func cleanResponse(h http.Header, endpoint string) {
+	delete(h, "Server")
+	delete(h, "Alt-Svc") // names the endpoint's port
+	for _, name := range []string{"Location", "Content-Location"} {
+		if v := h[name]; len(v) > 0 {
+			h[name] = []string{pathOnly(v[0])}
+		}
+	}
+	for name, values := range h {
+		if reserved(name, privateHeaders) {
+			delete(h, name)
+			continue
+		}
+		for _, v := range values {
+			if endpoint != "" && strings.Contains(v, endpoint) {
+				delete(h, name)
+				break
+			}
+		}
+	}
+}
+
+// pathOnly cuts scheme and host off a URL, so that a redirect of the endpoint leads back to us.
+func pathOnly(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "/"
+	}
+	u.Scheme, u.Host, u.User, u.Opaque = "", "", nil, ""
+	if out := u.String(); out != "" && !strings.HasPrefix(out, "//") {
+		return out
+	}
+	return "/"
+}
+
+// maxRequestID bounds a client's request id: engines build their own ids from it.
+const maxRequestID = 128
+
+// requestID returns the client's own request id when it is sane, else a new one of 24 hexadecimal digits.
+func requestID(h http.Header) string {
+	if v := h["X-Request-Id"]; len(v) == 1 && saneID(v[0]) {
+		return v[0]
+	}
+	var raw [12]byte
+	binary.LittleEndian.PutUint64(raw[:], rand.Uint64())
+	binary.LittleEndian.PutUint32(raw[8:], rand.Uint32())
+	var text [24]byte
+	hex.Encode(text[:], raw[:])
+	return string(text[:])
+}
+
+// saneID accepts what is safe in logs, URLs and engines: letters, digits and a few marks.
+func saneID(s string) bool {
+	if s == "" || len(s) > maxRequestID {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte("-_.:/+=@~", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/telemetry"
+)
+
+// intake reads the request's body to its end, scanning what it asks for on the way. It answers by itself and returns
+// false when the body cannot go on.
+func (x *exchange) intake() bool {
+	if x.api.Body == llmapi.NoBody {
+		return true
+	}
+	x.body = x.p.bodies.newBody()
+	x.scanner = x.p.scanners.Get().(*llmapi.Scanner)
+	x.scanner.Reset(x.api)
+	coding := strings.ToLower(strings.TrimSpace(x.in.Header.Get("Content-Encoding")))
+	see := x.scanner.Write
+	switch coding {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		see = func([]byte) error { return nil } // scanned when it is all here
+	default:
+		x.refuse(&llmapi.Error{Status: http.StatusUnsupportedMediaType, Reason: llmapi.ReasonBadForm, Param: "Content-Encoding",
+			Message: fmt.Sprintf("request bodies may be plain or gzip; Content-Encoding %.40q is not known here", coding)})
+		return false
+	}
+	x.watch.uploading.Store(true)
+	err := errTooLarge
+	if x.in.ContentLength <= x.p.cfg.MaxBody {
+		err = x.body.fill(x.in.Body, x.in.ContentLength, x.p.cfg.MaxBody, see)
+	}
+	x.watch.uploading.Store(false)
+	x.rec.BytesIn = x.body.size
+	if err == nil && coding != "" && coding != "identity" {
+		err = x.scanGzip()
+	}
+	if err == nil {
+		x.req, err = x.scanner.Close()
+	}
+	if err != nil {
+		x.intakeFailed(err)
+		return false
+	}
+	return true
+}
+
+// scanGzip scans what a compressed body holds. The body itself goes on as it came. The content is bounded by max_body
+// too: a small bomb is refused like a large body.
+func (x *exchange) scanGzip() error {
+	r, err := x.body.open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return badGzip(err)
+	}
+	buf := x.p.reverse.BufferPool.Get()
+	defer x.p.reverse.BufferPool.Put(buf)
+	for total := int64(0); ; {
+		n, err := z.Read(buf)
+		if total += int64(n); total > x.p.cfg.MaxBody {
+			return errTooLarge
+		}
+		if e := x.scanner.Write(buf[:n]); n > 0 && e != nil {
+			return e
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return badGzip(err)
+		}
+	}
+}
+
+func badGzip(error) error {
+	return &llmapi.Error{Status: http.StatusBadRequest, Reason: llmapi.ReasonBadForm, Param: "Content-Encoding",
+		Message: "the request body is not the gzip stream that its Content-Encoding announces"}
+}
+
+// intakeFailed answers a request whose body was not taken.
+func (x *exchange) intakeFailed(err error) {
+	var e *llmapi.Error
+	cut := x.watch.cut.Load()
+	switch {
+	case errors.As(err, &e):
+		x.refuse(e)
+	case errors.Is(err, errTooLarge):
+		x.refuseLarge()
+	case cut != nil:
+		x.rec.Cause = err.Error()
+		x.failCut(cut)
+	case errors.Is(err, errReadingBody):
+		// The client went away, or sent something that is no HTTP body. If it still listens it learns that.
+		x.outcome, x.rec.Cause = telemetry.OutcomeClientCancelled, err.Error()
+		if x.clientGone() {
+			panic(http.ErrAbortHandler)
+		}
+		e := &llmapi.Error{Status: http.StatusBadRequest, Reason: llmapi.ReasonBadForm, Message: "the request body ended early or is malformed"}
+		x.writeError(e)
+	default: // our own disk
+		x.p.cfg.Log.Error("cannot keep a request body", "error", err)
+		x.rec.Cause = err.Error()
+		x.refuse(&llmapi.Error{Status: http.StatusInternalServerError, Reason: llmapi.ReasonInternal, Message: "the gateway could not keep the request body"})
+	}
+}
+
+const (
+	lingerBytes = 256 << 20
+	lingerTime  = 10 * time.Second
+)
+
+// refuseLarge answers 413 and then reads on for a while: a client that writes everything before it reads would otherwise
+// find its connection reset and never see why.
+func (x *exchange) refuseLarge() {
+	limit := x.p.cfg.MaxBody
+	rc := http.NewResponseController(x.w)
+	_ = rc.EnableFullDuplex() // HTTP/1: answer while the body is still coming; an error means that it is so anyway
+	x.w.Header()["Connection"] = []string{"close"}
+	x.refuse(&llmapi.Error{Status: http.StatusRequestEntityTooLarge, Reason: llmapi.ReasonTooLarge, Type: "invalid_request_error", Code: "request_too_large",
+		Message: fmt.Sprintf("the request body is larger than the %s that this gateway (pointsman) accepts. This is the limit max_body in its "+
+			"configuration, not a lack of capacity: sending it again will not help.", byteSize(limit))})
+	if x.in.Header.Get("Expect") != "" {
+		return // the client waits for our word before it sends
+	}
+	_ = rc.Flush()
+	_ = rc.SetReadDeadline(time.Now().Add(lingerTime))
+	_, _ = io.CopyN(io.Discard, x.in.Body, lingerBytes)
+}
+
+// byteSize writes a size as people and the configuration do.
+func byteSize(n int64) string {
+	for _, u := range []struct {
+		name string
+		size int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= u.size && n%u.size == 0 {
+			return fmt.Sprintf("%d %s", n/u.size, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

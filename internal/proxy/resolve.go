@@ -1,0 +1,158 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/pool"
+)
+
+// resolve finds the pools that serve what the request asks for and fills what a pick needs to know.
+func (x *exchange) resolve() *llmapi.Error {
+	x.picked.ID = x.rec.ID
+	if x.api.Kind == llmapi.Response {
+		return x.resolveStored()
+	}
+	name := ""
+	if q := x.req; q != nil {
+		name = q.Model
+		x.picked.Blocks, x.picked.PromptBytes, x.picked.TokenIDs = q.Blocks, q.PromptBytes, q.TokenIDs
+		x.picked.MaxTokens, x.picked.N = q.MaxTokens, q.N*max(1, q.Prompts)
+		if q.PreviousResponse != "" {
+			x.picked.Sticky = x.p.sticky.find(q.PreviousResponse).endpoint
+		}
+	} else if x.api.Kind == llmapi.Realtime {
+		name = x.realtimeModel()
+	}
+	if name == "" {
+		return missingModel(x.p.cfg.Directory.List())
+	}
+	x.rec.Model = name
+	target, err := x.p.cfg.Directory.Resolve(name)
+	if err != nil {
+		return unknownModel(name, err)
+	}
+	x.target = target
+	x.picked.Model = target.Served
+	if target.Rewritten {
+		x.rec.Served = target.Served
+		return x.rename(target.Served)
+	}
+	return nil
+}
+
+// rename makes the endpoint read another model name: only that value's bytes change.
+func (x *exchange) rename(served string) *llmapi.Error {
+	if x.req == nil { // the name is in the query
+		return nil
+	}
+	if x.in.Header.Get("Content-Encoding") != "" {
+		return &llmapi.Error{Status: http.StatusUnsupportedMediaType, Reason: llmapi.ReasonBadForm, Param: "Content-Encoding",
+			Message: fmt.Sprintf("model %q is an alias: its requests must be sent uncompressed", x.req.Model)}
+	}
+	x.body.edit = edit{from: x.req.ModelStart, to: x.req.ModelEnd, with: string(x.req.ModelLiteral(served))}
+	return nil
+}
+
+// realtimeModel returns the model of a WebSocket: of the query, or the only one that is served. vLLM's clients name it
+// in the first frame, too late for a pick.
+func (x *exchange) realtimeModel() string {
+	if m := x.in.URL.Query().Get("model"); m != "" {
+		return m
+	}
+	if list := x.p.cfg.Directory.List(); len(list) == 1 {
+		return list[0].ID
+	}
+	return ""
+}
+
+// resolveStored finds the endpoint that keeps a stored response.
+func (x *exchange) resolveStored() *llmapi.Error {
+	at := x.p.sticky.find(x.api.ResponseID)
+	for _, p := range x.p.cfg.Directory.Pools() {
+		if p == at.pool {
+			x.target = pool.Target{Pools: []*pool.Pool{p}}
+			x.picked.Sticky = at.endpoint
+			return nil
+		}
+	}
+	return &llmapi.Error{Status: http.StatusNotFound, Reason: llmapi.ReasonNotFound, Type: "invalid_request_error",
+		Message: fmt.Sprintf("response %.128q is not known here; model servers keep responses for a while and in memory only", x.api.ResponseID)}
+}
+
+func missingModel(known []pool.Model) *llmapi.Error {
+	msg := "the request names no model"
+	if len(known) == 1 {
+		msg += fmt.Sprintf("; this gateway serves %q", known[0].ID)
+	}
+	return &llmapi.Error{Status: http.StatusBadRequest, Reason: llmapi.ReasonMissingModel, Type: "invalid_request_error", Code: "missing_model", Param: "model", Message: msg}
+}
+
+func unknownModel(name string, err error) *llmapi.Error {
+	msg := fmt.Sprintf("The model %s does not exist.", quoted(name))
+	var unknown *pool.UnknownModelError
+	if errors.As(err, &unknown) {
+		switch {
+		case unknown.Near != "":
+			msg += fmt.Sprintf(" Did you mean %s?", quoted(unknown.Near))
+		case len(unknown.Known) > 0 && len(unknown.Known) <= 8:
+			msg += " Served are: " + strings.Join(unknown.Known, ", ") + "."
+		}
+	}
+	return &llmapi.Error{Status: http.StatusNotFound, Reason: llmapi.ReasonUnknownModel, Type: "invalid_request_error", Code: "model_not_found", Param: "model", Message: msg}
+}
+
+// quoted puts a name from a request into a message, bounded.
+func quoted(name string) string {
+	if len(name) > 128 {
+		name = strings.ToValidUTF8(name[:128], "") + "..."
+	}
+	return "`" + name + "`"
+}
+
+// maxStickies bounds how many stored responses are remembered.
+const maxStickies = 8192
+
+// keeper is the endpoint that keeps a stored response.
+type keeper struct {
+	pool     *pool.Pool
+	endpoint string
+}
+
+// stickies remember which endpoint made a stored response; the oldest are forgotten first. The zero value is ready.
+type stickies struct {
+	mu   sync.Mutex
+	at   map[string]keeper
+	ring []string
+	next int
+}
+
+func (s *stickies) find(id string) keeper {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at[id]
+}
+
+func (s *stickies) keep(id string, k keeper) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at == nil {
+		s.at = map[string]keeper{}
+	}
+	if _, have := s.at[id]; have {
+		s.at[id] = k
+		return
+	}
+	if len(s.ring) < maxStickies {
+		s.ring = append(s.ring, id)
+	} else {
+		delete(s.at, s.ring[s.next])
+		s.ring[s.next] = id
+		s.next = (s.next + 1) % maxStickies
+	}
+	s.at[id] = k
+}

@@ -1,0 +1,77 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+
+	"pointsman.dev/pointsman/internal/llmapi"
+)
+
+// modifyResponse is ReverseProxy's hook on the head of an answer.
+func modifyResponse(res *http.Response) error {
+	x := exchangeOf(res.Request)
+	h := res.Header
+	cleanResponse(h, x.booking.Endpoint().Name)
+	x.answer.begun, x.answer.status = true, res.StatusCode
+	x.rec.Status = res.StatusCode
+	if x.p.cfg.DebugHeaders {
+		h[headerEndpoint] = []string{x.booking.Endpoint().Name}
+		h[headerPick] = []string{x.rec.PickReason}
+	}
+	if wouldRetry(res.StatusCode) && !x.answer.refused {
+		h[headerNoRetry] = noRetry
+	}
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		return x.upgrade(res)
+	}
+	return nil
+}
+
+// wouldRetry reports whether the official clients send a request again by themselves after status.
+func wouldRetry(status int) bool {
+	return status >= 500 || status == http.StatusRequestTimeout || status == http.StatusConflict || status == http.StatusTooManyRequests
+}
+
+// upgrade prepares a connection that leaves HTTP.
+func (x *exchange) upgrade(res *http.Response) error {
+	conn, ok := res.Body.(io.ReadWriteCloser)
+	if !ok || x.api.Kind != llmapi.Realtime {
+		return errBroken()
+	}
+	x.answer.upgraded = true
+	x.watch.streaming.Store(true)
+	x.watch.last.set(x.now())
+	res.Body = &upgradedConn{conn: conn, x: x}
+	x.commit()
+	return nil
+}
+
+// upgradedConn is an endpoint's side of a WebSocket. It offers no CloseWrite: ReverseProxy would half-close the connection
+// when the client does, and engines take that for a disconnect while answers are still to come.
+type upgradedConn struct {
+	conn io.ReadWriteCloser
+	x    *exchange
+}
+
+// Read implements io.Reader.
+func (c *upgradedConn) Read(p []byte) (int, error) {
+	n, err := c.conn.Read(p)
+	if n > 0 {
+		c.x.watch.last.set(c.x.now())
+		c.x.answer.bytes += int64(n)
+		c.x.booking.FirstToken()
+	}
+	return n, err
+}
+
+// Write implements io.Writer.
+func (c *upgradedConn) Write(p []byte) (int, error) {
+	n, err := c.conn.Write(p)
+	if n > 0 {
+		c.x.watch.last.set(c.x.now())
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (c *upgradedConn) Close() error { return c.conn.Close() }

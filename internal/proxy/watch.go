@@ -1,0 +1,170 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/telemetry"
+)
+
+const (
+	// watchEvery is how often a lasting request is looked at for what no timer tells: its endpoint went away, or the
+	// gateway ends.
+	watchEvery = time.Second
+
+	// goneSilence is how long the answer of an endpoint that went away may be silent. It may still hold bytes that
+	// are under way.
+	goneSilence = time.Second
+
+	// lastWords is how long writing to the client may take once an exchange has been cut.
+	lastWords = 5 * time.Second
+)
+
+// watch owns the clock of one exchange: one timer for the limits, the silence of an endpoint that went away, and the
+// gateway's own end. Most requests end before it ever fires.
+type watch struct {
+	x     *exchange
+	timer *time.Timer
+
+	mu       sync.Mutex // guards the fields below and, in tick, the response writer
+	ended    bool
+	deadline bool            // deadlines of the client's connection were changed
+	gone     <-chan struct{} // of the booking
+
+	cut       atomic.Pointer[cutCause] // set once: why the exchange was ended
+	last      atomicTime               // last byte of the answer; 0: none yet
+	uploading atomic.Bool              // the request's body is being read
+	writing   atomic.Bool              // the answer's bytes are on their way to the client, so silence is the client's
+	streaming atomic.Bool              // the request asked for a stream: first_byte and idle hold
+}
+
+// atomicTime is a time since the exchange's start that two goroutines share.
+type atomicTime struct{ ns atomic.Int64 }
+
+func (t *atomicTime) set(d time.Duration) { t.ns.Store(int64(d)) }
+func (t *atomicTime) get() time.Duration  { return time.Duration(t.ns.Load()) }
+
+// cutCause says why the watch ended an exchange.
+type cutCause struct {
+	reason  string // stable machine word
+	outcome string // of telemetry
+	code    string // of the error event
+	status  int    // before the head of an answer
+	message string // for the client
+}
+
+// Error implements error.
+func (c *cutCause) Error() string { return c.message }
+
+// as returns what the client is told.
+func (c *cutCause) as() *llmapi.Error {
+	return &llmapi.Error{Status: c.status, Reason: c.reason, Code: c.code, Message: c.message}
+}
+
+func (w *watch) begin(x *exchange) {
+	w.x = x
+	w.timer = time.AfterFunc(min(watchEvery, x.p.cfg.Limit), w.tick)
+}
+
+// end stops the watch for good. When it returns no tick runs or will run.
+func (w *watch) end() {
+	w.timer.Stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	if w.deadline { // the connection may serve another request
+		rc := http.NewResponseController(w.x.w)
+		_ = rc.SetWriteDeadline(time.Time{})
+		_ = rc.SetReadDeadline(time.Time{})
+	}
+}
+
+// tick looks at the exchange and sets the timer for the next look.
+func (w *watch) tick() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return
+	}
+	cause, next := w.judge(w.x.now())
+	if cause == nil {
+		w.timer.Reset(next)
+		return
+	}
+	w.cut.Store(cause)
+	rc := http.NewResponseController(w.x.w)
+	w.deadline = true
+	_ = rc.SetWriteDeadline(time.Now().Add(lastWords))
+	if w.uploading.Load() {
+		_ = rc.SetReadDeadline(time.Now())
+	}
+	w.x.cancel(cause)
+}
+
+// judge returns why the exchange must end at now, or when to look again.
+func (w *watch) judge(now time.Duration) (*cutCause, time.Duration) {
+	cfg := &w.x.p.cfg
+	if now >= cfg.Limit {
+		c := w.timeout("limit", cfg.Limit, "total_timeout", "the request took longer than the gateway's time limit")
+		if w.uploading.Load() {
+			c.status = http.StatusRequestTimeout
+		}
+		return c, 0
+	}
+	next := min(watchEvery, cfg.Limit-now)
+	last := w.last.get()
+	if w.x.p.cutting.Load() {
+		return &cutCause{reason: llmapi.ReasonShutdown, outcome: telemetry.OutcomeCut, code: "gateway_shutdown", status: http.StatusServiceUnavailable,
+			message: "the gateway is shutting down and its drain time is over"}, 0
+	}
+	if now-last >= goneSilence {
+		select {
+		case <-w.gone:
+			return lostEndpoint(last), 0
+		default:
+		}
+	}
+	if !w.streaming.Load() {
+		return nil, next
+	}
+	if last == 0 {
+		if now >= cfg.FirstByte {
+			return w.timeout("first_byte", cfg.FirstByte, "first_byte_timeout", "the model server sent nothing within the gateway's limit for the first byte"), 0
+		}
+		return nil, min(next, cfg.FirstByte-now)
+	}
+	if silent := now - last; silent >= cfg.Idle {
+		if w.writing.Load() {
+			return &cutCause{reason: llmapi.ReasonTimeout, outcome: telemetry.OutcomeClientCancelled, code: "client_stalled",
+				message: fmt.Sprintf("the client read nothing for %v (idle in the gateway's configuration)", cfg.Idle)}, 0
+		}
+		return w.timeout("idle", cfg.Idle, "stream_idle_timeout", "the model server's stream was silent for longer than the gateway's limit"), 0
+	}
+	return nil, min(next, cfg.Idle-(now-last))
+}
+
+// timeout names the timer that fired, its value, and the key that changes it.
+func (w *watch) timeout(key string, value time.Duration, code, what string) *cutCause {
+	return &cutCause{reason: llmapi.ReasonTimeout, outcome: telemetry.OutcomeTimeout, code: code, status: http.StatusGatewayTimeout,
+		message: fmt.Sprintf("%s: %v (%s in the configuration of pointsman)", what, value, key)}
+}
+
+// follow watches the endpoint whose booking gives gone.
+func (w *watch) follow(gone <-chan struct{}) {
+	w.mu.Lock()
+	w.gone = gone
+	w.mu.Unlock()
+}
+
+func lostEndpoint(last time.Duration) *cutCause {
+	c := &cutCause{reason: llmapi.ReasonUpstreamError, outcome: telemetry.OutcomeUpstreamError, code: "upstream_gone", status: http.StatusBadGateway,
+		message: "the model server went away while it worked on the request; the request may have been processed and was not sent again"}
+	if last > 0 {
+		c.outcome = telemetry.OutcomeCut
+	}
+	return c
+}
