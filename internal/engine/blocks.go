@@ -21,7 +21,7 @@ type blockPool struct {
 }
 
 func newBlockPool(n int) *blockPool {
-	p := &blockPool{blocks: make([]block, n), byHash: make(map[uint64]int32)}
+	p := &blockPool{blocks: make([]block, n), byHash: make(map[uint64]int32, n)}
 	for i := 1; i < n; i++ {
 		p.pushBack(int32(i))
 	}
