@@ -1,6 +1,10 @@
 package llmapi
 
-import "time"
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+)
 
 // Reasons are the stable machine words for refusals, sent as x-pointsman-reason.
 const (
@@ -40,24 +44,160 @@ type Error struct {
 // Error returns the client's message.
 func (e *Error) Error() string { return e.Message }
 
-// Body returns the JSON body in the dialect.
-func (e *Error) Body(d Dialect) []byte { _ = d; return nil }
+type openAIError struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    string  `json:"code"`
+}
+
+type anthropicError struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+// Body returns the JSON body in the dialect: OpenAI's error object, with param
+// null when there is none, or Anthropic's with the type that its table gives for
+// the status.
+func (e *Error) Body(d Dialect) []byte {
+	if d == Anthropic {
+		return marshal(struct {
+			Type  string         `json:"type"`
+			Error anthropicError `json:"error"`
+		}{"error", anthropicError{e.anthropicType(), e.Message}})
+	}
+	return marshal(struct {
+		Error openAIError `json:"error"`
+	}{e.openAI()})
+}
 
 // Event returns the server-sent event, or events, that tell a client of kind k
-// that its stream was cut. No finish reason and no [DONE] follow.
-func (e *Error) Event(k Kind, d Dialect) []byte { _, _ = k, d; return nil }
+// that its stream was cut. No finish reason and no [DONE] follow. Chat and
+// completions clients take any data frame with an error object for a failure; of
+// the Responses clients some act on response.failed only and some on error only,
+// so they get both.
+func (e *Error) Event(k Kind, d Dialect) []byte { return e.event(k, d, "", 0) }
 
-// NearMiss returns the known name that is closest to name, or "" when none is
-// close enough to be a slip.
-func NearMiss(name string, known []string) string { _, _ = name, known; return "" }
+// event is Event with what a Responses stream was seen to be.
+func (e *Error) event(k Kind, d Dialect, responseID string, sequence int) []byte {
+	switch {
+	case d == Anthropic:
+		return frame("error", e.Body(Anthropic))
+	case k == Responses || k == Response:
+		return append(e.responseFailed(responseID, sequence), e.responseError(sequence+1)...)
+	}
+	return frame("", e.Body(OpenAI))
+}
 
-// IsContextLength reports whether an engine's answer says that the request does
-// not fit into the model's window.
-func IsContextLength(status int, body []byte) bool { _, _ = status, body; return false }
+type responseFailure struct {
+	ID                string         `json:"id"`
+	Object            string         `json:"object"`
+	Status            string         `json:"status"`
+	Error             map[string]any `json:"error"`
+	IncompleteDetails any            `json:"incomplete_details"`
+	Output            []any          `json:"output"`
+}
 
-// Drainish reports whether an engine's answer says that it is shutting down.
-func Drainish(status int, body []byte) bool { _, _ = status, body; return false }
+func (e *Error) responseFailed(id string, sequence int) []byte {
+	return frame("response.failed", marshal(struct {
+		Type           string          `json:"type"`
+		SequenceNumber int             `json:"sequence_number"`
+		Response       responseFailure `json:"response"`
+	}{"response.failed", sequence, responseFailure{
+		ID: id, Object: "response", Status: "failed", Output: []any{},
+		Error: map[string]any{"code": e.responseCode(), "message": e.Message},
+	}}))
+}
 
-// EngineBusy reports whether an engine's answer says that it took nothing because
-// its own queue is full, so that another endpoint may be asked.
-func EngineBusy(status int, body []byte) bool { _, _ = status, body; return false }
+func (e *Error) responseError(sequence int) []byte {
+	return frame("error", marshal(struct {
+		Type           string  `json:"type"`
+		Code           string  `json:"code"`
+		Message        string  `json:"message"`
+		Param          *string `json:"param"`
+		SequenceNumber int     `json:"sequence_number"`
+	}{"error", e.responseCode(), e.Message, nil, sequence}))
+}
+
+// responseCode is one of the few codes that Responses clients know.
+func (e *Error) responseCode() string {
+	if e.Status == http.StatusTooManyRequests {
+		return "rate_limit_exceeded"
+	}
+	return "server_error"
+}
+
+func (e *Error) openAI() openAIError {
+	o := openAIError{Message: e.Message, Type: e.Type, Code: e.Code}
+	if o.Type == "" {
+		o.Type = openAIType(e.Status)
+	}
+	if o.Code == "" {
+		o.Code = e.Reason
+	}
+	if e.Param != "" {
+		o.Param = &e.Param
+	}
+	return o
+}
+
+func openAIType(status int) string {
+	switch status {
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusForbidden:
+		return "permission_error"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
+		return "timeout_error"
+	}
+	if status >= 500 {
+		return "server_error"
+	}
+	return "invalid_request_error"
+}
+
+// anthropicType follows the table of Anthropic's API reference. A wrong type
+// misleads clients: on invalid_request_error some drop the conversation's history.
+func (e *Error) anthropicType() string {
+	switch e.Status {
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusForbidden:
+		return "permission_error"
+	case http.StatusNotFound:
+		return "not_found_error"
+	case http.StatusRequestEntityTooLarge:
+		return "request_too_large"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case http.StatusServiceUnavailable, 529:
+		return "overloaded_error"
+	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
+		return "timeout_error"
+	}
+	if e.Status >= 500 {
+		return "api_error"
+	}
+	return "invalid_request_error"
+}
+
+// frame makes one server-sent event. data has no line break: it is compact JSON.
+func frame(name string, data []byte) []byte {
+	out := make([]byte, 0, len(data)+len(name)+24)
+	if name != "" {
+		out = append(append(append(out, "event: "...), name...), '\n')
+	}
+	return append(append(append(out, "data: "...), data...), '\n', '\n')
+}
+
+// marshal encodes values that are strings and numbers all through, which cannot
+// fail.
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":"internal"}}`)
+	}
+	return b
+}

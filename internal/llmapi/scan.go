@@ -16,6 +16,9 @@ type Request struct {
 	Stream       bool
 	IncludeUsage bool
 	MaxTokens    int // output tokens; 0: absent
+	// BadMaxTokens is set when the limit was given but is not positive; MaxTokens is
+	// then 0 and the engine will refuse.
+	BadMaxTokens bool
 	N            int // answers per prompt, at least 1
 	Priority     int
 	// PreviousResponse is the id of a stored response that this one continues:
