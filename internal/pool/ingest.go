@@ -51,6 +51,9 @@ func (p *Pool) take(i int, s *slot, r *Report, now time.Duration) {
 	if !had || moved(&old, r) {
 		s.stirred = false
 	}
+	if had && (rose(old.GenerationTokens, r.GenerationTokens) || rose(old.PromptTokens, r.PromptTokens)) {
+		s.machine.Progress(now)
+	}
 	slow := had && now-s.repAt > 500*time.Millisecond
 	s.rep, s.hasRep, s.repAt, s.repErr = *r, true, now, ""
 	s.foreignLoad(slow || !had, p.books.Load(i).Decoding)
@@ -91,6 +94,7 @@ func restarted(old, r *Report) bool {
 }
 
 func fell(old, now float64) bool { return old >= 0 && now >= 0 && now < old }
+func rose(old, now float64) bool { return old >= 0 && now > old }
 
 // moved says whether anything that an engine's step changes is different.
 func moved(old, r *Report) bool {

@@ -140,11 +140,7 @@ func (p *Pool) book(b *Booking, now time.Duration) {
 	if e.Admission == route.Trial {
 		s.machine.Trying(now)
 	}
-	kappa := e.Kappa
-	if !(kappa > 0) {
-		kappa = 1
-	}
-	s.machine.Booked(now, seconds(b.pick.Predicted*kappa))
+	s.machine.Booked(now, seconds(b.pick.Predicted*orOne(e.Kappa)*orOne(p.snap.Params.Scale)))
 	s.learn.BookWork(b.pick.Work, now)
 	if len(b.req.Blocks) > 0 && p.caches(s) {
 		p.index.Insert(i, b.req.Blocks, now)
@@ -160,6 +156,14 @@ func (p *Pool) wake(s *slot, now time.Duration) {
 	if at := s.machine.NextEvent(now); at > now {
 		p.due = min(p.due, at)
 	}
+}
+
+// orOne reads a factor whose zero value means that nothing is known.
+func orOne(v float64) float64 {
+	if v > 0 {
+		return v
+	}
+	return 1
 }
 
 // seconds turns a model's figure into a duration, bounded where it could overflow.

@@ -187,7 +187,7 @@ func (p *Pool) add(key string, ep *Endpoint, now time.Duration) {
 			p.exclude = append(p.exclude, 0)
 		}
 	}
-	p.slots[i] = newSlot(key, ep, health.New(now), p.trace.seq)
+	p.slots[i] = newSlot(key, ep, health.New(now), &p.avg, p.trace.seq)
 	p.unused[i>>6] &^= 1 << (i & 63)
 	p.byURL[key] = i
 	p.event(slog.LevelInfo, "endpoint added", "endpoint", ep.Name)

@@ -50,9 +50,9 @@ type slot struct {
 	predicted, actualHit int64
 }
 
-func newSlot(key string, ep *Endpoint, m *health.Machine, born uint64) *slot {
+func newSlot(key string, ep *Endpoint, m *health.Machine, avg *route.Averages, born uint64) *slot {
 	return &slot{key: key, ep: ep, machine: m, born: born, gone: make(chan struct{}), rep: EmptyReport(),
-		fit: capacityLearner{share: 1}}
+		learn: route.Learner{Pool: avg}, fit: capacityLearner{share: 1}}
 }
 
 // refresh recomputes every slot: what the passing of time changed. The mutex is held.
@@ -127,13 +127,15 @@ func (p *Pool) touch(i int, now time.Duration) {
 		e.Running, e.Waiting = count32(r.Running), count32(waiting(r))
 		e.KVUsage = r.KVUsage
 		e.ForeignRunning, e.ForeignWaiting = s.foreign-s.foreignWaiting, s.foreignWaiting
-		e.Known = r.Running >= 0 || r.Waiting >= 0 || r.KVUsage >= 0
+		e.Known = r.Running >= 0 || r.Waiting >= 0
 	}
 	// What an engine is built like stays true while its reports are stale.
 	e.BlockSize, e.Blocks = count32(r.BlockSize), count32(r.NumBlocks)
 	e.CapacityTokens, e.MaxModelLen = int64(max(0, r.CapacityTokens)), count32(s.window())
 	e.MaxNumSeqs = p.maxNumSeqs(s, now)
 	e.Load, e.AtReport = load(p.books.Load(i)), load(p.books.AtMark(i))
+	_, held := p.index.Held(i)
+	e.HeldTokens = int64(float64(held) / p.snap.Params.BytesPerToken)
 	since := p.books.Since(i)
 	e.BookedSince, e.NewSince, e.FreedSince = since.Booked, since.New, since.Freed
 	p.set(i, e)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"math"
 	"slices"
 	"time"
 
@@ -55,7 +54,7 @@ type EndpointStatus struct {
 	MaxNumSeqs int  `json:"max_num_seqs"` // configured, said or observed; 0 unknown
 
 	KVUsage        *float64 `json:"kv_usage"`
-	ProjectedKV    *float64 `json:"projected_kv"` // as the gate sees it for a one-token prompt
+	ProjectedKV    *float64 `json:"projected_kv"` // what is booked and will grow included; may pass 1
 	CapacityTokens int64    `json:"capacity_tokens"`
 	BlockSize      int      `json:"block_size"`
 	MaxModelLen    int      `json:"max_model_len"`
@@ -96,37 +95,31 @@ func (p *Pool) Status() Status {
 	for r := route.ReasonPrefix; int(r) < len(p.count.picks); r++ {
 		st.Picks[r.String()] = p.count.picks[r]
 	}
-	probe := route.Explain(&p.snap, &route.Request{PromptTokens: 1}, nil, p.unused, 0)
 	for g := range route.NumGates {
 		st.Full[route.GateName(g)] = 0
 	}
 	for i, s := range p.slots {
-		if s != nil {
-			e := p.endpointStatus(i, s, now)
-			gates(&st, &e, probe.Candidates, i)
-			st.InFlight += e.InFlight
-			st.Foreign += e.Foreign
-			st.Endpoints = append(st.Endpoints, e)
+		if s == nil {
+			continue
 		}
+		e := p.endpointStatus(i, s, now)
+		if !s.leaving {
+			p.countGates(&st, i)
+		}
+		st.InFlight += e.InFlight
+		st.Foreign += e.Foreign
+		st.Endpoints = append(st.Endpoints, e)
 	}
 	st.Endpoints = mergeLives(st.Endpoints)
 	return st
 }
 
-// gates reads the projected KV use and the full gates of a slot from an explanation.
-func gates(st *Status, e *EndpointStatus, cs []route.Candidate, slot int) {
-	for k := range cs {
-		if cs[k].Slot != slot || e.Leaving {
-			continue
-		}
-		for _, g := range cs[k].Gates {
-			if g.Applies && !g.Passed {
-				st.Full[g.Name]++
-			}
-			if g.Name == route.GateName(route.GateProjectedKV) && g.Applies && !math.IsNaN(g.Value) {
-				v := g.Value
-				e.ProjectedKV = &v
-			}
+// countGates counts the gates that make a slot full for a short prompt. The mutex is held.
+func (p *Pool) countGates(st *Status, i int) {
+	set := route.FullGates(&p.snap, &route.Request{PromptTokens: 1, MaxTokens: 1}, i, 0)
+	for g := range route.NumGates {
+		if set.Has(g) {
+			st.Full[route.GateName(g)]++
 		}
 	}
 }
@@ -174,6 +167,9 @@ func (p *Pool) endpointStatus(i int, s *slot, now time.Duration) EndpointStatus 
 		Preemptions: known(r.Preemptions), EngineHitRatio: ratio(r.Hits, r.Queries),
 		PredictedHitTokens: s.predicted, ActualHitTokens: s.actualHit,
 		Slowness: s.learn.Kappa(now), Picks: s.picks, Restarts: s.restarts, Models: []string{},
+	}
+	if v := route.ProjectedKV(&p.snap, nil, i, 0); v >= 0 {
+		out.ProjectedKV = &v
 	}
 	for _, m := range s.models {
 		out.Models = append(out.Models, m.ID)
