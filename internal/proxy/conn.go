@@ -78,9 +78,10 @@ const staleWindow = 100 * time.Millisecond
 // stale reports whether err only means that the endpoint had closed this idle connection before the request came: the
 // request was not seen there and may be sent again.
 //
-// The sure signs: the transport says so, nothing was written, or the peer acknowledged no byte of it. A close that the
-// endpoint began before the request arrived answers the request's bytes with a reset and never acknowledges them; an
-// endpoint that read the request and then went away has acknowledged it.
+// The sure signs: the transport says so, nothing was written, or the peer's FIN acknowledged no byte of it. An endpoint
+// that closed before the request arrived answers the request's bytes with a reset and never acknowledges them; one that
+// read the request and then closed acknowledges it by the FIN at the latest. A bare reset proves nothing: it may overtake
+// the acknowledgement of what was read.
 func (u *connUse) stale(err error) bool {
 	if !u.got || !u.reused {
 		return false
@@ -96,7 +97,7 @@ func (u *connUse) stale(err error) bool {
 		return broken(err)
 	}
 	if u.conn.unacked.Load() > 0 {
-		return broken(err) && u.conn.unacked.Load()-1 >= written
+		return closedByPeer(err) && u.conn.unacked.Load()-1 >= written
 	}
 	return closedByPeer(err) && time.Since(u.at) < staleWindow
 }
