@@ -62,7 +62,7 @@ func (s *Server) countTokens(x *exchange, body []byte) *apiError {
 		return e
 	}
 	messages, _ := anthropicMessages(f)
-	n := len(s.encodeSegments(renderSegments(prefixOf(f, "tools"), messages, true)))
+	n := len(s.lex.encode(renderSegments(prefixOf(f, "tools"), messages, true)))
 	b := append([]byte(`{"input_tokens":`), strconv.Itoa(n)...)
 	b = append(b, `,"context_management":{"original_input_tokens":`...)
 	b = strconv.AppendInt(b, int64(n), 10)

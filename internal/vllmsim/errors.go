@@ -26,7 +26,9 @@ func (e *apiError) body(old, anthropic bool) []byte {
 	msg := e.message
 	switch {
 	case e.schema && old:
-		msg = strings.TrimPrefix(msg, "1 validation error:\n  ")
+		if text, ok := strings.CutPrefix(msg, "1 validation error:\n  "); ok {
+			msg = ` ["` + text + `"]`
+		}
 	case !old && e.named && e.value != "":
 		msg += " (parameter=" + e.param + ", value=" + e.value + ")"
 	case !old && e.named:

@@ -100,7 +100,7 @@ func (p *builder) counter(name, help string, all ...series) {
 	}
 	p.header(name+"_created", help, "gauge")
 	for _, s := range all {
-		p.created += 1e-8
+		p.created += 5e-7
 		p.constant(name+"_created", s.labels, p.created)
 	}
 }
@@ -115,7 +115,7 @@ func (p *builder) histogram(name, help, model string, bounds []float64, of func(
 	p.sample(name+"_count", `engine="0",`+model, func(r *reading) float64 { return float64(of(r).n) })
 	p.sample(name+"_sum", `engine="0",`+model, func(r *reading) float64 { return of(r).sum })
 	p.header(name+"_created", help, "gauge")
-	p.created += 1e-7
+	p.created += 5e-7
 	p.constant(name+"_created", `engine="0",`+model, p.created)
 }
 

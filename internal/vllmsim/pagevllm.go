@@ -77,8 +77,13 @@ func (v vllmPage) gauges() {
 			v.one(func(r *reading) float64 { return r.engine.KVUsage }))
 		return
 	}
-	// The old pages count the null block as used.
-	usage := func(r *reading) float64 { return 1 - float64(r.blocks-1-r.engine.UsedBlocks)/float64(r.blocks) }
+	// The old pages count the null block as used, once a step has set the gauge.
+	usage := func(r *reading) float64 {
+		if r.engine.Steps == 0 {
+			return 0
+		}
+		return 1 - float64(r.blocks-1-r.engine.UsedBlocks)/float64(r.blocks)
+	}
 	v.gauge("vllm:gpu_cache_usage_perc", "GPU KV-cache usage. 1 means 100 percent usage.DEPRECATED: Use vllm:kv_cache_usage_perc instead.",
 		v.one(usage))
 	v.counter("vllm:gpu_prefix_cache_queries", "GPU prefix cache queries, in terms of number of queriedtokens. DEPRECATED: Use "+

@@ -251,7 +251,7 @@ func (s *Server) textPrompts(texts ...string) ([]prompt, *apiError) {
 func (s *Server) textPrompt(segments []string) prompt {
 	pr := prompt{chars: segmentChars(segments), text: true}
 	if pr.chars <= s.cfg.MaxModelLen*charsPerToken || s.old() {
-		pr.ids = s.encodeSegments(segments)
+		pr.ids = s.lex.encode(segments)
 	}
 	return pr
 }

@@ -154,9 +154,8 @@ func (a *tokenWhole) end(x *exchange) {
 	b = strconv.AppendInt(b, a.created, 10)
 	b = append(b, `,"usage":`...)
 	b = a.usage().appendFull(b, false, false)
-	b = append(b, `,"prompt_logprobs":null,"prompt_token_id_logprobs":null,"prompt_token_ids":null,"mm_placeholders":null,"metrics":`...)
-	b = a.appendMetrics(b, false)
-	b = append(b, `,"kv_transfer_params":null,"ec_transfer_params":null,"output_mode":"tokens","choices":[`...)
+	b = append(b, `,"prompt_logprobs":null,"prompt_token_id_logprobs":null,"prompt_token_ids":null,"mm_placeholders":null,"metrics":null`+
+		`,"kv_transfer_params":null,"ec_transfer_params":null,"output_mode":"tokens","choices":[`...)
 	for i, c := range a.choices {
 		if i > 0 {
 			b = append(b, ',')

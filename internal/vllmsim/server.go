@@ -98,7 +98,7 @@ func (s *Server) Stats() Stats {
 	st := s.stats
 	es := s.eng.Stats()
 	st.Running, st.Waiting, st.Preemptions = es.Running, es.Waiting, int64(es.Preempted)
-	st.Generated = int64(es.Generated)
+	st.Generated, st.Cached = int64(es.Generated), int64(es.PromptHit)
 	st.ByBody = s.bodies.snapshot()
 	return st
 }

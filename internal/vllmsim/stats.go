@@ -14,11 +14,11 @@ type Stats struct {
 	Refused     int64            `json:"refused"`            // answered 4xx or 5xx
 	Faulted     int64            `json:"faulted"`            // hit by a fault of the reset, early-end, hang or status kind
 	InFlight    int64            `json:"in_flight"`          // handlers of generating requests that have not returned
-	Running     int              `json:"running"`            // in the engine right now, not the gauge of the last step
+	Running     int              `json:"running"`            // as of the last step
 	Waiting     int              `json:"waiting"`            //
 	Preemptions int64            `json:"preemptions"`        // as they happen, not as the metric books them
 	Prompt      int64            `json:"prompt_tokens"`      // of executed requests
-	Cached      int64            `json:"cached_tokens"`      // of these, found in the prefix cache
+	Cached      int64            `json:"cached_tokens"`      // found in the prefix cache, booked at the first token
 	Generated   int64            `json:"generated_tokens"`   //
 	Connections int64            `json:"connections"`        // accepted by Serve
 	MaxInFlight int64            `json:"max_in_flight"`      //

@@ -12,9 +12,9 @@ const pieceBytes = 4
 
 // lexicon turns text into token ids and invents generated text. The recorded tokenizer of the tests is the other one.
 type lexicon interface {
-	// encode appends the ids of one segment of text. Segments are cut independently, so that a conversation's next turn
-	// begins with exactly the tokens of this one, the answer's included.
-	encode(ids []uint32, segment string) []uint32
+	// encode returns the ids of a rendered prompt. Segments are cut independently, so that a conversation's next turn begins
+	// with exactly the tokens of this one, the answer's included.
+	encode(segments []string) []uint32
 	// text returns what a token id stands for.
 	text(id uint32) string
 	// vocab is the number of token ids.
@@ -27,11 +27,18 @@ type lexicon interface {
 // id says what it stands for, equal text has equal ids and no table is needed.
 type pieces struct{}
 
-func (pieces) encode(ids []uint32, segment string) []uint32 {
-	for len(segment) > 0 {
-		n := min(pieceBytes, len(segment))
-		ids = append(ids, pieceID(segment[:n]))
-		segment = segment[n:]
+func (pieces) encode(segments []string) []uint32 {
+	size := 0
+	for _, seg := range segments {
+		size += (len(seg) + pieceBytes - 1) / pieceBytes
+	}
+	ids := make([]uint32, 0, size)
+	for _, seg := range segments {
+		for len(seg) > 0 {
+			n := min(pieceBytes, len(seg))
+			ids = append(ids, pieceID(seg[:n]))
+			seg = seg[n:]
+		}
 	}
 	return ids
 }
@@ -81,18 +88,6 @@ func (s scripted) generate(_ uint64, i int) (uint32, string) {
 }
 
 func (s scripted) tokens() int { return (len(s.answer) + pieceBytes - 1) / pieceBytes }
-
-func (s *Server) encodeSegments(segments []string) []uint32 {
-	size := 0
-	for _, seg := range segments {
-		size += len(seg)/pieceBytes + 1
-	}
-	ids := make([]uint32, 0, size)
-	for _, seg := range segments {
-		ids = s.lex.encode(ids, seg)
-	}
-	return ids
-}
 
 // segmentChars counts the characters of a rendered prompt.
 func segmentChars(segments []string) int {

@@ -173,10 +173,10 @@ func (s *Server) promptIDs(body []byte) (fields, []uint32, *apiError) {
 		return nil, nil, e
 	}
 	if !f.has("messages") {
-		return f, s.encodeSegments([]string{f.str("prompt")}), nil
+		return f, s.lex.encode([]string{f.str("prompt")}), nil
 	}
 	messages, _ := chatMessages(f["messages"])
-	return f, s.encodeSegments(renderSegments(prefixOf(f, "tools"), messages, true)), nil
+	return f, s.lex.encode(renderSegments(prefixOf(f, "tools"), messages, true)), nil
 }
 
 func (s *Server) tokenize(x *exchange, body []byte) *apiError {
