@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"pointsman.dev/pointsman/internal/dash"
 	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/telemetry"
 )
@@ -22,7 +23,7 @@ type Config struct {
 	Status  func() []pool.Status                  // one per pool, in the order in which they are shown
 	Traffic func() map[string]telemetry.Totals    // totals by pool name
 	Explain func(id string) (answer any, ok bool) // a pick as JSON; "" asks for the latest
-	Dash    http.Handler                          // the dashboard's files, at /
+	Dash    http.Handler                          // the dashboard's files, at /; nil means package dash's
 	Version string                                // shown on the dashboard
 }
 
@@ -60,9 +61,10 @@ func New(cfg Config) *Server {
 	s.mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	s.mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	s.mux.Handle("GET /debug/{$}", http.RedirectHandler("pprof/", http.StatusSeeOther))
-	if cfg.Dash != nil {
-		s.mux.Handle("GET /", cfg.Dash)
+	if cfg.Dash == nil {
+		cfg.Dash = dash.Handler()
 	}
+	s.mux.Handle("GET /", cfg.Dash)
 	return s
 }
 

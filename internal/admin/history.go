@@ -29,8 +29,8 @@ func (h *history) init() {
 
 // poolHistory is one pool's: totals to take differences from, and what was derived from them each second.
 type poolHistory struct {
-	totals                              []telemetry.Totals // oldest first, at most window+1
-	rps, ttft50, ttft95, inFlight, hits ring
+	totals                                           []telemetry.Totals // oldest first, at most window+1
+	rps, ttft50, ttft95, inFlight, actual, predicted ring
 }
 
 // ring is a short series; nil-like gaps are NaN.
@@ -48,7 +48,7 @@ func (r *ring) add(x float64) {
 }
 
 // Run samples the traffic once a second until ctx ends, then ends the open event streams.
-func (s *Server) Run(ctx context.Context) error {
+func (s *Server) Run(ctx context.Context) {
 	defer s.once.Do(func() { close(s.closing) })
 	ticker := time.NewTicker(step)
 	defer ticker.Stop()
@@ -56,7 +56,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.sample()
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-ticker.C:
 		}
 	}
@@ -144,7 +144,8 @@ func (ph *poolHistory) add(p *pool.Status, t telemetry.Totals) {
 	ph.ttft50.add(quantile(lately, 0.5))
 	ph.ttft95.add(quantile(lately, 0.95))
 	ph.inFlight.add(float64(p.InFlight))
-	ph.hits.add(orNaN(f.ActualHit, f.PredictedHit))
+	ph.actual.add(orNaN(f.ActualHit))
+	ph.predicted.add(orNaN(f.PredictedHit))
 }
 
 // before returns the totals of n samples ago, or the oldest there are.
@@ -208,11 +209,17 @@ type Series struct {
 	TTFT50   []*float32 `json:"ttft_p50_seconds"`
 	TTFT95   []*float32 `json:"ttft_p95_seconds"`
 	InFlight []*float32 `json:"in_flight"`
-	Hits     []*float32 `json:"hit_ratio"`
+	Actual   []*float32 `json:"actual_hit_ratio"`
+	Predict  []*float32 `json:"predicted_hit_ratio"`
 }
 
 func (ph *poolHistory) series() *Series {
-	return &Series{RPS: ph.rps.list(), TTFT50: ph.ttft50.list(), TTFT95: ph.ttft95.list(), InFlight: ph.inFlight.list(), Hits: ph.hits.list()}
+	return ph.each((*ring).list)
+}
+
+// each applies f to every series.
+func (ph *poolHistory) each(f func(*ring) []*float32) *Series {
+	return &Series{RPS: f(&ph.rps), TTFT50: f(&ph.ttft50), TTFT95: f(&ph.ttft95), InFlight: f(&ph.inFlight), Actual: f(&ph.actual), Predict: f(&ph.predicted)}
 }
 
 func (r *ring) list() []*float32 {

@@ -82,8 +82,7 @@ func (h *history) sparklines(p *pool.Status) map[string][]*float32 {
 
 // point is the newest point of every series.
 func (ph *poolHistory) point() *Series {
-	one := func(r *ring) []*float32 { return []*float32{r.last()} }
-	return &Series{RPS: one(&ph.rps), TTFT50: one(&ph.ttft50), TTFT95: one(&ph.ttft95), InFlight: one(&ph.inFlight), Hits: one(&ph.hits)}
+	return ph.each(func(r *ring) []*float32 { return []*float32{r.last()} })
 }
 
 // events streams a View every second as server-sent events, until the client goes away or the gateway ends.

@@ -82,8 +82,7 @@ func (e emitter) gauge(name string, value float64, labels ...string) {
 }
 
 func (c *collector) pool(e emitter, s *pool.Status) {
-	for gate := range route.NumGates {
-		name := route.GateName(gate)
+	for _, name := range gates() {
 		e.gauge(nameFullEndpoints, float64(s.Full[name]), name)
 	}
 	e.gauge(nameReportsStale, b2f(s.AllStale))
@@ -128,8 +127,7 @@ func merge(list []pool.EndpointStatus) []*pool.EndpointStatus {
 
 func (c *collector) endpoint(e emitter, ep *pool.EndpointStatus, bytesPerToken float64) {
 	e.gauge(nameInFlight, float64(ep.InFlight), ep.Name)
-	for i := range health.NumStates {
-		state := health.State(i).String()
+	for _, state := range states() {
 		e.gauge(nameState, b2f(ep.State == state), ep.Name, state)
 	}
 	e.gauge(nameReportAge, known(ep.ReportAge), ep.Name)
@@ -167,6 +165,7 @@ func (c *collector) sweep(status []pool.Status) {
 	drop := make(map[attemptKey]bool, len(gone))
 	for _, k := range gone {
 		drop[k] = true
+		delete(c.seen, [2]string{k.pool, k.endpoint})
 		c.m.attempts.DeleteLabelValues(strings.ToValidUTF8(k.pool, "?"), strings.ToValidUTF8(k.endpoint, "?"), k.outcome)
 	}
 	if len(drop) > 0 {
@@ -198,4 +197,22 @@ func b2f(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// states lists the values of the label state.
+func states() []string {
+	list := make([]string, health.NumStates)
+	for i := range list {
+		list[i] = health.State(i).String()
+	}
+	return list
+}
+
+// gates lists the values of the label gate.
+func gates() []string {
+	list := make([]string, route.NumGates)
+	for i := range list {
+		list[i] = route.GateName(i)
+	}
+	return list
 }

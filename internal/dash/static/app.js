@@ -36,8 +36,11 @@ const COLUMNS = [
   ["c-age r", "Report", "Age of its last good report. Old reports are not believed."],
 ];
 const TERMS = {
-  wait: "wait", work: "prefill", own: "own time", busy: "load", stall: "stalls others", step: "slower steps", memory: "memory", penalty: "asked to pause", ramp: "warming",
+  wait: "wait", work: "prefill", busy: "load", stall: "stalls others", step: "slower steps", memory: "memory", penalty: "asked to pause", ramp: "warming up",
+  return: "return bonus", requests: "requests there", request: "this request",
 };
+
+const SKIPPED = { health: "not usable", excluded: "tried before" };
 
 // ---- small tools ----
 
@@ -56,6 +59,7 @@ const has = (v) => v !== null && v !== undefined;
 const int = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const DASH = "–";
+const big = (el, text, unit) => el.replaceChildren(text === DASH ? h("span", { class: "nothing" }, text) : text, ...(unit ? [h("small", {}, unit)] : []));
 const count = (v) => (!has(v) ? DASH : v < 10000 ? int.format(v) : short.format(v));
 const percent = (v, digits = 0) => (has(v) ? (100 * v).toFixed(digits) + " %" : DASH);
 const rate = (v) => (!has(v) ? DASH : v === 0 ? "0" : v < 10 ? v.toFixed(1) : count(v));
@@ -72,7 +76,8 @@ const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
 // ---- sparkline: one series with an area, optionally a second line; value under the pointer in the tooltip ----
 
 class Spark {
-  constructor(label, format, second) {
+  constructor(label, format, { second, most } = {}) {
+    this.most = most; // fixed top of the scale
     this.format = format;
     this.label = label;
     this.second = second;
@@ -89,8 +94,9 @@ class Spark {
     for (const [series, v] of [[this.a, a], [this.b, b]]) { series.push(v ?? null); if (series.length > POINTS) series.shift(); }
   }
   fill(a = [], b = []) { this.a = a.slice(-POINTS); this.b = b.slice(-POINTS); }
-  draw() {
-    const top = 1.12 * Math.max(1e-9, ...this.a.map((v) => v ?? 0), ...(this.second ? this.b.map((v) => v ?? 0) : []));
+  highest() { return Math.max(1e-9, ...this.a.map((v) => v ?? 0), ...(this.second ? this.b.map((v) => v ?? 0) : [])); }
+  draw(most = this.most ?? this.highest()) {
+    const top = 1.12 * most;
     const trace = (series) => {
       let d = "", area = "", start = null;
       const x = (i) => (i + POINTS - series.length) * (180 / (POINTS - 1));
@@ -213,7 +219,6 @@ class Row {
     set(this.age, span(e.report_age_seconds)); cls(this.age, e.report_stale ? "old" : "muted");
     if (history) this.spark.fill(history);
     else this.spark.push(Math.max((e.running ?? 0) + (e.waiting ?? 0), e.in_flight));
-    this.spark.draw();
     if (!this.detail.hidden) this.details();
   }
   details() {
@@ -241,8 +246,8 @@ class Pool {
     const figure = () => ({ big: h("div", { class: "big" }), sub: h("div", { class: "sub" }) });
     this.rps = figure(); this.ttft = figure(); this.hits = figure(); this.flight = figure();
     this.rpsSpark = new Spark("Requests per second", (v) => rate(v) + " /s");
-    this.ttftSpark = new Spark("Time to first token", span, "p95");
-    this.hitSpark = new Spark("Prefix hit rate", percent);
+    this.ttftSpark = new Spark("Time to first token", span, { second: "p95" });
+    this.hitSpark = new Spark("Prefix hit rate", (v) => percent(v), { second: "predicted", most: 1 });
     this.flightSpark = new Spark("In flight", count);
     this.stack = h("div", { class: "stack", role: "img" });
     this.keys = h("div", { class: "keys" });
@@ -250,7 +255,7 @@ class Pool {
     const tiles = h("div", { class: "tiles" },
       tile("Requests", "Requests that ended, per second, over the last five seconds.", "", this.rps.big, this.rps.sub, this.rpsSpark.el),
       tile("Time to first token", "From a request's arrival to its first token: the median of the last minute. Lines: median, and 95th percentile in amber.", "", this.ttft.big, this.ttft.sub, this.ttftSpark.el),
-      tile("Prefix hits", "Share of prompt tokens found in a prefix cache in the last minute: as the endpoints reported it, and as it was predicted when picking.", "", this.hits.big, this.hits.sub, this.hitSpark.el),
+      tile("Prefix hits", "Share of prompt tokens found in a prefix cache in the last minute: as the endpoints reported it, and, in amber, as predicted when picking.", "", this.hits.big, this.hits.sub, this.hitSpark.el),
       tile("In flight", "Requests that were sent from here and have not ended.", "wide", this.flight.big, this.flight.sub, this.flightSpark.el),
       tile("Picks, last minute", "What decided where requests went.", "wide last", this.stack, this.keys));
     this.body = h("tbody", { role: "rowgroup" });
@@ -265,17 +270,17 @@ class Pool {
     const t = p.traffic, list = p.endpoints ?? [];
     this.heading(p, list);
     const sum = (f) => list.reduce((n, e) => n + (e[f] ?? 0), 0);
-    this.rps.big.replaceChildren(rate(t.requests_per_second), h("small", {}, "/s"));
+    big(this.rps.big, rate(t.requests_per_second), "/s");
     this.rps.sub.replaceChildren(h("b", {}, rate(t.output_tokens_per_second)), " tok/s · ", t.failed ? h("span", { class: "bad" }, `${count(t.failed)} failed`) : "0 failed");
-    this.ttft.big.replaceChildren(span(t.ttft_p50_seconds), h("small", {}, "median"));
+    big(this.ttft.big, span(t.ttft_p50_seconds), "median");
     this.ttft.sub.replaceChildren(h("b", {}, span(t.ttft_p95_seconds)), " 95th percentile");
-    this.hits.big.replaceChildren(percent(t.actual_hit_ratio ?? t.predicted_hit_ratio), h("small", {}, has(t.actual_hit_ratio) ? "actual" : "predicted"));
+    big(this.hits.big, percent(t.actual_hit_ratio ?? t.predicted_hit_ratio), has(t.actual_hit_ratio) ? "actual" : "predicted");
     this.hits.sub.replaceChildren(...(has(t.actual_hit_ratio) ? [h("b", {}, percent(t.predicted_hit_ratio)), " predicted"] : [has(t.predicted_hit_ratio) ? "endpoints report no hits" : "no prompts yet"]));
-    this.flight.big.replaceChildren(count(p.in_flight));
+    big(this.flight.big, count(p.in_flight));
     this.flight.sub.replaceChildren(h("b", {}, count(sum("waiting"))), " waiting · ", h("b", {}, count(p.foreign)), " foreign");
     this.picks(t);
     const s = p.history ?? p.point ?? {};
-    for (const [spark, a, b] of [[this.rpsSpark, s.requests_per_second], [this.ttftSpark, s.ttft_p50_seconds, s.ttft_p95_seconds], [this.hitSpark, s.hit_ratio], [this.flightSpark, s.in_flight]]) {
+    for (const [spark, a, b] of [[this.rpsSpark, s.requests_per_second], [this.ttftSpark, s.ttft_p50_seconds, s.ttft_p95_seconds], [this.hitSpark, s.actual_hit_ratio, s.predicted_hit_ratio], [this.flightSpark, s.in_flight]]) {
       if (p.history) spark.fill(a, b); else spark.push(a?.[0], b?.[0]);
       spark.draw();
     }
@@ -323,6 +328,8 @@ class Pool {
       }
       row.update(e, p, p.endpoint_history?.[e.name]);
     }
+    const most = Math.max(4, ...[...this.rows.values()].map((r) => r.spark.highest())); // one scale for all: rows compare
+    for (const row of this.rows.values()) row.spark.draw(most);
     for (const [key, row] of this.rows) if (!seen.has(key)) { row.el.remove(); row.detail.remove(); this.rows.delete(key); }
     this.applyFilter();
   }
@@ -344,13 +351,14 @@ function notices(list) {
   if (key === noticeKey) return;
   noticeKey = key;
   const icon = { error: "!", warn: "!", info: "i" };
-  const shown = allNotices ? list : list.slice(0, 4);
+  const few = innerWidth < 760 ? 2 : 4;
+  const shown = allNotices ? list : list.slice(0, few);
   const items = shown.map((n) => h("article", { class: "notice " + n.level, role: n.level === "error" ? "alert" : null },
     h("span", { class: "mark", "aria-hidden": "true" }, icon[n.level] ?? "i"),
-    h("div", {}, h("b", {}, n.title), " ", h("span", { class: "where" }, [n.pool, (n.endpoints ?? []).slice(0, 6).join(", ") + ((n.endpoints ?? []).length > 6 ? ", …" : "")].filter(Boolean).join(" · "))),
+    h("div", {}, h("b", {}, n.title), h("br"), h("span", { class: "where" }, [n.pool, (n.endpoints ?? []).slice(0, 6).join(", ") + ((n.endpoints ?? []).length > 6 ? ", …" : "")].filter(Boolean).join(" · "))),
     h("div", {}, n.detail ? h("p", {}, n.detail) : null, n.todo ? h("p", { class: "todo" }, n.todo) : null)));
-  if (list.length > 4) {
-    const more = h("button", { class: "button notices-more", type: "button" }, allNotices ? "Show fewer" : `Show ${list.length - 4} more`);
+  if (list.length > few) {
+    const more = h("button", { class: "button notices-more", type: "button" }, allNotices ? "Show fewer" : `Show ${list.length - few} more`);
     more.addEventListener("click", () => { allNotices = !allNotices; notices(list); });
     items.push(more);
   }
@@ -371,27 +379,28 @@ async function explain() {
   } catch (err) {
     return out.replaceChildren(h("p", { class: "muted" }, "The gateway does not answer."));
   }
-  const names = [...new Set(x.candidates.flatMap((e) => (e.terms ?? []).map((t) => t.name)))];
+  const names = [...new Set(x.candidates.flatMap((e) => (e.terms ?? []).filter((t) => t.seconds !== 0).map((t) => t.name)))];
   const color = (name) => "b" + (1 + (names.indexOf(name) % 7));
-  const top = Math.max(1e-9, ...x.candidates.map((e) => e.cost_seconds));
-  const rows = [...x.candidates].sort((a, b) => b.chosen - a.chosen || !!a.skipped - !!b.skipped || a.cost_seconds - b.cost_seconds);
-  const gate = (g) => h("span", { class: g.applies && !g.passed ? "shut" : "" }, `${g.name} ${!g.applies ? "not applied" : (g.passed ? "ok" : "full") + ` (${fine(g.value)} of ${fine(g.threshold)})`}`);
+  const top = Math.max(1e-9, ...x.candidates.map((e) => e.terms?.reduce((n, t) => n + Math.max(0, t.seconds), 0) ?? 0));
+  const rows = [...x.candidates].sort((a, b) => b.chosen - a.chosen || !!a.skipped - !!b.skipped || a.cost_seconds - b.cost_seconds).slice(0, 12);
+  const gate = (g) => h("span", { class: g.applies && !g.passed ? "shut" : "" }, `${g.name} ${!g.applies ? "not applied" : (g.passed ? "ok" : "full") + ` (${g.value < 0 ? "unknown" : fine(g.value)} of ${fine(g.threshold)})`}`);
   out.replaceChildren(h("p", { class: "why" }, h("b", {}, x.id || "latest"), ` went to `, h("b", {}, x.endpoint || "no endpoint"), ` because of `, h("b", {}, (REASONS[x.reason] ?? [x.reason])[0]),
     `: ${count(x.prompt_tokens)} prompt tokens, pool ${x.pool}, model ${x.model || "not named"}.`),
   h("div", { class: "terms" }, names.map((n) => h("span", {}, h("i", { class: "sw " + color(n) }), TERMS[n] ?? n))),
-  ...rows.map((e) => h("div", { class: "cost" + (e.chosen ? " chosen" : "") }, h("span", { class: "who" }, e.endpoint),
-    bars(e, top, color), h("span", { class: "num" }, e.skipped ? e.skipped : span(e.cost_seconds)),
-    h("div", { class: "gates" }, h("span", {}, `holds ${count(e.hit_tokens)} tok`), (e.gates ?? []).map(gate)))));
+  ...rows.map((e) => h("div", { class: "cost" + (e.chosen ? " chosen" : SKIPPED[e.skipped] ? " out" : "") }, h("span", { class: "who" }, e.endpoint),
+    bars(x, e, top, color), h("span", { class: "num" }, SKIPPED[e.skipped] ?? cost(x, e.cost_seconds)),
+    h("div", { class: "gates" }, SKIPPED[e.skipped] ? null : h("span", {}, `holds ${count(e.hit_tokens)} tok`), (e.gates ?? []).map(gate)))));
 }
-function bars(e, top, color) {
-  const el = h("div", { class: "stack", role: "img", "aria-label": (e.terms ?? []).map((t) => `${t.name} ${span(t.seconds)}`).join(", ") });
-  for (const t of e.terms ?? []) {
-    const bar = h("i", { class: color(t.name), "data-tip": `${TERMS[t.name] ?? t.name}: ${span(t.seconds)}` });
+function bars(x, e, top, color) {
+  const el = h("div", { class: "stack", role: "img", "aria-label": (e.terms ?? []).map((t) => `${t.name} ${cost(x, t.seconds)}`).join(", ") });
+  for (const t of (e.terms ?? []).filter((term) => term.seconds > 0)) {
+    const bar = h("i", { class: color(t.name), "data-tip": `${TERMS[t.name] ?? t.name}: ${cost(x, t.seconds)}` });
     bar.style.width = Math.max(0, (100 * t.seconds) / top) + "%";
     el.append(bar);
   }
   return el;
 }
+const cost = (x, v) => (x.policy === "least_request" ? v.toFixed(1) + " req" : span(v)); // that policy counts requests
 const fine = (v) => (Number.isInteger(v) ? count(v) : v.toFixed(2));
 $("explain-form").addEventListener("submit", (e) => { e.preventDefault(); explain(); });
 $("explain").addEventListener("toggle", () => $("explain").open && explain());

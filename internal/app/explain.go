@@ -1,0 +1,327 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"pointsman.dev/pointsman/internal/pool"
+)
+
+const (
+	explainTimeout = 10 * time.Second
+	explainBytes   = 16 << 20 // an answer about 4,096 endpoints is some 8 MB
+	explainShown   = 8        // endpoints shown without --all
+)
+
+// Explain asks a running gateway why a recent request went to its endpoint and prints every gate and every cost term.
+// It returns 1 when the gateway does not answer or does not remember the request, and 2 when it was called wrongly.
+func Explain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	fs := flag.NewFlagSet("explain", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	adminURL := fs.String("admin", "http://127.0.0.1:9090", "the gateway's admin `URL`")
+	all := fs.Bool("all", false, "print every endpoint, not the best "+strconv.Itoa(explainShown))
+	raw := fs.Bool("json", false, "print the answer as JSON")
+	fs.Usage = func() { explainUsage(fs, stderr) }
+	if err := fs.Parse(args); err != nil {
+		return usageCode(err)
+	}
+	if fs.NArg() > 1 {
+		fmt.Fprintf(stderr, "pointsman explain: one request id at most, but there are %d\n", fs.NArg())
+		return 2
+	}
+	body, err := askExplain(ctx, *adminURL, fs.Arg(0))
+	if err != nil {
+		fmt.Fprintf(stderr, "pointsman explain: %v\n", err)
+		return 1
+	}
+	if *raw {
+		return writeOut(stdout, stderr, body)
+	}
+	var x pool.Explanation
+	if err := json.Unmarshal(body, &x); err != nil {
+		fmt.Fprintf(stderr, "pointsman explain: reading the answer of %s: %v\n", *adminURL, err)
+		return 1
+	}
+	return writeOut(stdout, stderr, []byte(explainText(&x, *all)))
+}
+
+func writeOut(stdout, stderr io.Writer, text []byte) int {
+	if _, err := stdout.Write(text); err != nil {
+		fmt.Fprintf(stderr, "pointsman explain: writing: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func explainUsage(fs *flag.FlagSet, w io.Writer) {
+	fmt.Fprint(w, `Usage: pointsman explain [--admin URL] [--all] [--json] [REQUEST_ID]
+
+Says why a request went to its endpoint. Without an id: the latest request. The id is in the answer's header
+x-pointsman-request-id and in the access log. The gateway remembers the last few thousand picks.
+
+Flags:
+`)
+	fs.PrintDefaults()
+}
+
+// askExplain fetches the explanation as JSON.
+func askExplain(ctx context.Context, base, id string) ([]byte, error) {
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return nil, fmt.Errorf("reading --admin %q: not a URL like http://127.0.0.1:9090", base)
+	}
+	u = u.JoinPath("api", "explain")
+	u.RawQuery = url.Values{"id": {id}}.Encode()
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking %s: %w", base, err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			err = ue.Err
+		}
+		return nil, fmt.Errorf("asking %s: %w (is the gateway running, and is --admin its admin address?)", base, err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, explainBytes))
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer of %s: %w", base, err)
+	}
+	if res.StatusCode == http.StatusOK {
+		return body, nil
+	}
+	var refused struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(body, &refused) != nil || refused.Error == "" {
+		return nil, fmt.Errorf("asking %s: status %d", base, res.StatusCode)
+	}
+	if id != "" {
+		return nil, fmt.Errorf("explaining %s: %s", id, refused.Error)
+	}
+	return nil, fmt.Errorf("explaining the latest request: %s", refused.Error)
+}
+
+// explainText renders x. The terms of an endpoint add up to its cost, digit for digit.
+func explainText(x *pool.Explanation, all bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Request %s, %s ago: %s prompt tokens", orWord(x.ID, "without an id"), ago(x.AgeSeconds), grouped(x.Prompt))
+	if x.Model != "" {
+		fmt.Fprintf(&b, " for model %s", x.Model)
+	}
+	fmt.Fprintf(&b, ", pool %s, policy %s.\n%s\n", x.Pool, x.Policy, why(x))
+
+	list := slices.Clone(x.Candidates)
+	slices.SortStableFunc(list, byMerit)
+	shown := len(list)
+	if !all {
+		shown = min(shown, explainShown)
+	}
+	for i := range list[:shown] {
+		explainEndpoint(&b, x, &list[i])
+	}
+	if rest := len(list) - shown; rest > 0 {
+		fmt.Fprintf(&b, "\n%d more endpoints: --all shows them.\n", rest)
+	}
+	b.WriteString("\n" + termWords(x.Policy))
+	return b.String()
+}
+
+// byMerit puts the chosen endpoint first, then those that were compared, by cost, then the rest.
+func byMerit(a, b pool.Candidate) int {
+	rank := func(c *pool.Candidate) int {
+		switch {
+		case c.Chosen:
+			return 0
+		case c.Skipped == "":
+			return 1
+		case c.Skipped == "full":
+			return 2
+		}
+		return 3
+	}
+	if d := rank(&a) - rank(&b); d != 0 {
+		return d
+	}
+	switch {
+	case a.Cost < b.Cost:
+		return -1
+	case a.Cost > b.Cost:
+		return 1
+	}
+	return 0
+}
+
+// explainEndpoint prints one endpoint: gates on the left, cost terms on the right.
+func explainEndpoint(b *strings.Builder, x *pool.Explanation, c *pool.Candidate) {
+	mark, verdict := " ", ""
+	switch {
+	case c.Chosen:
+		mark, verdict = ">", "chosen, "
+	case c.Skipped == "full" || c.Skipped == "" && c.Full:
+		verdict = "full, "
+	case c.Skipped == "health":
+		verdict = "not usable now, "
+	case c.Skipped == "excluded":
+		verdict = "tried before, "
+	case c.Tied:
+		verdict = "as good, "
+	}
+	fmt.Fprintf(b, "\n%s %s  %sholds %s of %s prompt tokens\n", mark, c.Endpoint, verdict, grouped(c.Hit), grouped(x.Prompt))
+	unit, scale := "ms", 1e3
+	if x.Policy == "least_request" {
+		unit, scale = "requests", 1
+	}
+	left := []string{fmt.Sprintf("%-14s %9s %9s  %-11s", "gate", "value", "full at", "")}
+	for i := range c.Gates {
+		g := &c.Gates[i]
+		left = append(left, fmt.Sprintf("%-14s %9s %9s  %-11s", g.Name, gateNumber(g.Value), gateNumber(g.Threshold), gateWord(g)))
+	}
+	right := []string{fmt.Sprintf("%-8s %11s", "term", unit)}
+	total := 0.0
+	for _, t := range c.Terms {
+		v := math.Round(t.Seconds*scale*1e3) / 1e3
+		total += v
+		right = append(right, fmt.Sprintf("%-8s %11.3f", t.Name, v+0)) // +0: no negative zero
+	}
+	right = append(right, fmt.Sprintf("%-8s %11.3f", "cost", total+0))
+	for i := range max(len(left), len(right)) {
+		l, r := "", ""
+		if i < len(left) {
+			l = left[i]
+		}
+		if i < len(right) {
+			r = right[i]
+		}
+		b.WriteString(strings.TrimRight(fmt.Sprintf("    %-47s   %s", l, r), " ") + "\n")
+	}
+}
+
+func gateWord(g *pool.Gate) string {
+	switch {
+	case !g.Applies && g.Value < 0:
+		return "unknown"
+	case !g.Applies:
+		return "not applied"
+	case g.Passed:
+		return "pass"
+	}
+	return "FULL"
+}
+
+// gateNumber prints counts without and shares with decimals; -1 is unknown.
+func gateNumber(v float64) string {
+	switch {
+	case v < 0:
+		return "-"
+	case v == math.Trunc(v):
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 3, 64)
+}
+
+// why says in a sentence what decided.
+func why(x *pool.Explanation) string {
+	chosen, next, tied := rivals(x)
+	if chosen == nil {
+		return "No endpoint could be picked."
+	}
+	margin := ""
+	if next != nil {
+		margin = fmt.Sprintf("%s less than %s, the next", costText(x, next.Cost-chosen.Cost), next.Endpoint)
+	}
+	switch x.Reason {
+	case "only_one":
+		return fmt.Sprintf("Picked %s: it was the only endpoint that could be picked.", chosen.Endpoint)
+	case "all_full":
+		return fmt.Sprintf("Picked %s: every endpoint was full, and this one has the shortest queue, at a cost of %s.", chosen.Endpoint, costText(x, chosen.Cost))
+	case "prefix":
+		s := fmt.Sprintf("Picked %s: it holds %s of the %s prompt tokens", chosen.Endpoint, grouped(chosen.Hit), grouped(x.Prompt))
+		if next != nil && next.Cost > chosen.Cost {
+			return s + " and costs " + margin + "."
+		}
+		return s + ", and no other costs clearly less."
+	}
+	switch {
+	case tied > 1:
+		return fmt.Sprintf("Picked %s: %d endpoints cost about the same, and one of them was taken at random.", chosen.Endpoint, tied)
+	case next != nil && next.Cost >= chosen.Cost:
+		return fmt.Sprintf("Picked %s: by its load it costs %s.", chosen.Endpoint, margin)
+	}
+	return fmt.Sprintf("Picked %s: no other endpoint was open to it at a lower cost.", chosen.Endpoint)
+}
+
+// rivals finds the chosen endpoint, the cheapest other one that it was compared with, and the number of equals.
+func rivals(x *pool.Explanation) (chosen, next *pool.Candidate, tied int) {
+	for i := range x.Candidates {
+		c := &x.Candidates[i]
+		if c.Tied {
+			tied++
+		}
+		switch {
+		case c.Chosen:
+			chosen = c
+		case c.Skipped == "" && (next == nil || c.Cost < next.Cost):
+			next = c
+		}
+	}
+	return chosen, next, tied
+}
+
+func costText(x *pool.Explanation, v float64) string {
+	if x.Policy == "least_request" {
+		return strconv.FormatFloat(v, 'f', 1, 64) + " requests"
+	}
+	return strconv.FormatFloat(v*1e3, 'f', 1, 64) + " ms"
+}
+
+func termWords(policy string) string {
+	if policy == "least_request" {
+		return "Terms: requests in flight there, this request, a penalty while the endpoint asked for a pause, ramp while it warms up.\n" +
+			"Lowest cost among the endpoints that are not full wins; near-equals at random.\n"
+	}
+	return `Terms, all in time: wait for what is booked there, work to prefill what is not cached, busy: the price of work while the
+pool is loaded, stall of those who are decoding, step: slower steps for this answer, memory: waiting for KV blocks,
+penalty while the endpoint asked for a pause, ramp while it warms up, return: credit for coming back to one's endpoint.
+Lowest cost among the endpoints that are not full wins; near-equals at random.
+`
+}
+
+func orWord(s, word string) string {
+	if s == "" {
+		return word
+	}
+	return s
+}
+
+// ago prints an age with a unit that fits.
+func ago(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(100 * time.Millisecond).String()
+}
+
+// grouped prints 5120 as 5,120.
+func grouped(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
