@@ -156,8 +156,10 @@ func TestSlowEndpointWithNothingInItsReportsKeepsLittle(t *testing.T) {
 		open = append(open, run{b, now + factor*60*time.Millisecond, now + factor*360*time.Millisecond})
 		c.advance(25 * time.Millisecond)
 		if i%8 == 0 {
+			r := idle()
+			r.GenerationTokens = float64(i) // it moves, it shows no load
 			for k := range 4 {
-				p.Report(addr(k), idle())
+				p.Report(addr(k), r)
 			}
 		}
 	}

@@ -58,6 +58,9 @@ type Pool struct {
 	modelsNew bool
 }
 
+// epoch keeps every time of a pool well above zero, whose neighbourhood means "never" to the health machine.
+const epoch = time.Hour
+
 // counters are totals since the start.
 type counters struct {
 	picks                     [route.ReasonOnlyOne + 1]int64
@@ -75,7 +78,7 @@ func New(cfg Config, log *slog.Logger, now func() time.Duration) *Pool {
 		now = func() time.Duration { return time.Since(start) }
 	}
 	p := &Pool{
-		log: log, now: now, byURL: map[string]int{}, byModel: map[string][]uint64{},
+		log: log, now: func() time.Duration { return now() + epoch }, byURL: map[string]int{}, byModel: map[string][]uint64{},
 		books: ledger.New(), index: prefix.NewIndex(), rnd: seed(cfg.Name), blind: blindness{since: -1, last: -1},
 	}
 	p.snap.Params = route.DefaultParams()

@@ -160,9 +160,9 @@ func settle(old, fresh float64) float64 {
 }
 
 // frozen says that the page stands still although requests of ours moved on this endpoint for a while: whatever
-// answers /metrics no longer knows what the engine does.
+// answers /metrics no longer knows what the engine does. A page without counters cannot tell.
 func (s *slot) frozen(after time.Duration) bool {
-	return s.stirred && s.stirLast-s.stirFirst > after
+	return s.stirred && s.stirLast-s.stirFirst > after && (s.rep.GenerationTokens >= 0 || s.rep.PromptTokens >= 0)
 }
 
 // stir records that a request of ours moved on the endpoint.
