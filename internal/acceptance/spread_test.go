@@ -1,0 +1,184 @@
+package acceptance
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Endpoints that are added while clients keep their connections get their share of the very next requests.
+func TestEndpointsAddedAtRunTime(t *testing.T) {
+	servers, urls := fleet(t, 4)
+	file := filepath.Join(t.TempDir(), "endpoints.yaml")
+	write := func(n int) {
+		text := "endpoints:\n"
+		for _, u := range urls[:n] {
+			text += "  - " + u + "\n"
+		}
+		if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(2)
+	g := gateway(t, "file: "+file, "", "")
+	waitReady(t, g, 2)
+	c := client(t, 50)
+	answers := make([]answer, 5000)
+	run := func(from, to int) {
+		parallel(to-from, 50, func(i int) {
+			answers[from+i] = post(c, g, "/v1/chat/completions", chatBody([]message{{"user", words(from+i, 200)}}, 4))
+		})
+	}
+	run(0, 2500)
+	write(4)
+	eventually(t, 3*time.Second, func() string {
+		if n := len(status(t, g).Endpoints); n != 4 {
+			return fmt.Sprintf("%d endpoints", n)
+		}
+		return ""
+	})
+	run(2500, 5000)
+	mustOK(t, answers)
+	after := counts(answers[2500:])
+	fresh := after[servers[2].name] + after[servers[3].name]
+	t.Logf("after the change: %v", after)
+	if fresh < 1000 {
+		t.Errorf("the two new endpoints got %d of 2500, want at least 1000", fresh)
+	}
+}
+
+// Between two reports only the ledger can spread a burst.
+func TestBurstInsideOneReport(t *testing.T) {
+	servers, urls := fleet(t, 4)
+	for _, s := range servers {
+		s.delay.Store(int64(400 * time.Millisecond))
+	}
+	g := gateway(t, list(urls...), "", "")
+	waitReady(t, g, 4)
+	c := client(t, 100)
+	answers := make([]answer, 80)
+	var wg sync.WaitGroup
+	for i := range answers {
+		wg.Go(func() {
+			answers[i] = post(c, g, "/v1/chat/completions", chatBody([]message{{"user", words(i, 300)}}, 50))
+		})
+		time.Sleep(50 * time.Millisecond / 80)
+	}
+	wg.Wait()
+	mustOK(t, answers)
+	got := counts(answers)
+	t.Logf("%v", got)
+	for _, s := range servers {
+		if n := got[s.name]; n < 15 || n > 25 {
+			t.Errorf("%s got %d of 80, want 15 to 25", s.name, n)
+		}
+	}
+}
+
+// Equal endpoints share requests that never overlap: noise of a millisecond must not choose one for good.
+func TestSequentialRequestsUseEveryEndpoint(t *testing.T) {
+	servers, urls := fleet(t, 4)
+	for _, s := range servers {
+		s.delay.Store(int64(time.Millisecond))
+	}
+	g := gateway(t, list(urls...), "", "")
+	waitReady(t, g, 4)
+	c := client(t, 1)
+	answers := make([]answer, 200)
+	for i := range answers {
+		answers[i] = post(c, g, "/v1/chat/completions", chatBody([]message{{"user", words(i, 100)}}, 4))
+	}
+	mustOK(t, answers)
+	got := counts(answers)
+	t.Logf("%v", got)
+	for _, s := range servers {
+		if got[s.name] < 20 {
+			t.Errorf("%s got %d of 200, want at least 20", s.name, got[s.name])
+		}
+	}
+}
+
+// A slow endpoint whose metrics show nothing, and one that shows a queue, keep almost nothing.
+func TestSlowAndQueuedEndpoints(t *testing.T) {
+	t.Run("10 times slower, nothing in its metrics", func(t *testing.T) {
+		servers, urls := fleet(t, 4)
+		for i, s := range servers {
+			s.delay.Store(int64(5 * time.Millisecond))
+			if i == 0 {
+				s.delay.Store(int64(50 * time.Millisecond))
+			}
+		}
+		share(t, urls, servers[0].name, 0.04)
+	})
+	t.Run("a queue in its metrics", func(t *testing.T) {
+		servers, urls := fleet(t, 4)
+		for _, s := range servers {
+			s.delay.Store(int64(5 * time.Millisecond))
+		}
+		page := fmt.Sprintf(idlePage, 6)
+		servers[0].page.Store(&page)
+		share(t, urls, servers[0].name, 0.05)
+	})
+}
+
+func share(t *testing.T, urls []string, bad string, limit float64) {
+	t.Helper()
+	g := gateway(t, list(urls...), "", "")
+	waitReady(t, g, 4)
+	c := client(t, 12)
+	answers := make([]answer, 2000)
+	parallel(len(answers), 12, func(i int) {
+		answers[i] = post(c, g, "/v1/chat/completions", chatBody([]message{{"user", words(i, 200)}}, 4))
+	})
+	mustOK(t, answers)
+	got := counts(answers)
+	t.Logf("%v, the odd one is %s", got, bad)
+	if f := float64(got[bad]) / float64(len(answers)); f > limit {
+		t.Errorf("it kept %.1f %% of the traffic, want at most %.0f %%", 100*f, 100*limit)
+	}
+}
+
+// Load that goes straight to one endpoint is seen within a second and moves new work away.
+func TestForeignLoad(t *testing.T) {
+	cfg := simConfig()
+	cfg.Speed = 1
+	sims, urls := simFleet(t, 4, cfg)
+	g := gateway(t, list(urls...), "", "")
+	waitReady(t, g, 4)
+	direct := client(t, 40)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		parallel(24, 24, func(i int) {
+			r, err := direct.Post(sims[0].url+"/v1/completions", "application/json",
+				jsonBody(map[string]any{"model": "m", "prompt": words(i, 8000), "max_tokens": 120, "ignore_eos": true}))
+			if err == nil {
+				r.Body.Close()
+			}
+		})
+	}()
+	eventually(t, time.Second, func() string {
+		if e := endpointStatus(t, g, sims[0].name); e.Foreign < 12 {
+			return fmt.Sprintf("foreign load is %d", e.Foreign)
+		}
+		return ""
+	})
+	c := client(t, 30)
+	answers := make([]answer, 60)
+	parallel(len(answers), 30, func(i int) {
+		answers[i] = post(c, g, "/v1/completions", map[string]any{"model": "m", "prompt": words(1000+i, 2000), "max_tokens": 10})
+	})
+	mustOK(t, answers)
+	got := counts(answers)
+	t.Logf("%v, foreign on %s", got, sims[0].name)
+	if got[sims[0].name] > 8 {
+		t.Errorf("the loaded endpoint got %d of 60, its even share is 15", got[sims[0].name])
+	}
+	<-done
+}

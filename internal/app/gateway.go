@@ -1,0 +1,206 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"pointsman.dev/pointsman/internal/admin"
+	"pointsman.dev/pointsman/internal/config"
+	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/pool"
+	"pointsman.dev/pointsman/internal/proxy"
+	"pointsman.dev/pointsman/internal/telemetry"
+)
+
+// Gateway is a running gateway: two listeners, its pools, and the goroutines that feed them. Start makes one, Close
+// ends it. Its methods may be called from any goroutine.
+type Gateway struct {
+	log     *slog.Logger
+	dir     *pool.Directory
+	metrics *telemetry.Metrics
+	proxy   atomic.Pointer[proxy.Proxy] // replaced, never changed: a request ends under the settings it began with
+
+	api, admin         *http.Server
+	apiAddr, adminAddr string
+
+	ctx    context.Context // of everything that runs beside requests
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	failed chan error // a listener that ended by itself
+
+	draining atomic.Bool
+
+	mu    sync.Mutex // guards what a reload changes
+	cfg   *config.Config
+	pools []*member // in the order of the file
+}
+
+// Start opens the listeners of cfg and returns when both accept. What it starts ends with Close, or in haste when ctx
+// ends.
+func Start(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Gateway, error) {
+	g := &Gateway{log: log, dir: pool.NewDirectory(llmapi.NearMiss), metrics: telemetry.New(telemetry.Build{Version: Version()}), failed: make(chan error, 2)}
+	g.ctx, g.cancel = context.WithCancel(ctx)
+	apiLn, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("opening the API listener %s: %w (the key is `listen`, the flag --listen)", cfg.Listen, err)
+	}
+	adminLn, err := net.Listen("tcp", cfg.Admin)
+	if err != nil {
+		_ = apiLn.Close()
+		return nil, fmt.Errorf("opening the admin listener %s: %w (the key is `admin`, the flag --admin)", cfg.Admin, err)
+	}
+	g.apiAddr, g.adminAddr = dialable(apiLn.Addr()), dialable(adminLn.Addr())
+
+	g.proxy.Store(proxy.New(proxyConfig(cfg, g)))
+	g.metrics.KnownModel(g.dir.Known)
+	g.metrics.CollectPools(g.Status)
+	g.apply(cfg)
+
+	operator := admin.New(g.adminConfig())
+	g.done.Go(func() { operator.Run(g.ctx) })
+	g.api, g.admin = server(http.HandlerFunc(g.serveAPI), log), server(operator, log)
+	g.api.Protocols = protocols()
+	g.done.Go(func() { g.serve(g.api, apiLn, "API") })
+	g.done.Go(func() { g.serve(g.admin, adminLn, "admin") })
+	log.Info("listening", "api", apiLn.Addr().String(), "admin", adminLn.Addr().String(), "pools", len(cfg.Pools))
+	return g, nil
+}
+
+func (g *Gateway) serveAPI(w http.ResponseWriter, r *http.Request) { g.proxy.Load().ServeHTTP(w, r) }
+
+// proxyConfig is what the data plane reads of a configuration.
+func proxyConfig(cfg *config.Config, g *Gateway) proxy.Config {
+	return proxy.Config{Directory: g.dir, Metrics: g.metrics, Access: telemetry.NewAccess(g.log), Log: g.log,
+		Limit: cfg.Limit, MaxBody: cfg.MaxBody, DebugHeaders: cfg.DebugHeaders}
+}
+
+func (g *Gateway) adminConfig() admin.Config {
+	return admin.Config{Metrics: g.metrics.Handler(), Ready: g.Ready, Status: g.Status, Explain: g.explain, Traffic: g.metrics.Traffic, Version: Version()}
+}
+
+// server is an http.Server whose limits hold for clients that we do not know: a head takes at most 30 s and 64 KiB. Bodies
+// and answers have no limit here, because the one limit is the proxy's.
+func server(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+}
+
+// protocols are HTTP/1.1 and cleartext HTTP/2 by prior knowledge.
+func protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+func (g *Gateway) serve(s *http.Server, ln net.Listener, name string) {
+	if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		g.failed <- fmt.Errorf("serving the %s listener: %w", name, err)
+	}
+}
+
+// dialable is an address that a client on this machine can use: a listener on every interface is reached by loopback.
+func dialable(a net.Addr) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return a.String()
+}
+
+// API is the base URL of the API as seen from this machine, without /v1.
+func (g *Gateway) API() string { return "http://" + g.apiAddr }
+
+// Admin is the base URL of the admin listener as seen from this machine.
+func (g *Gateway) Admin() string { return "http://" + g.adminAddr }
+
+// Failed delivers the error of a listener that ended by itself.
+func (g *Gateway) Failed() <-chan error { return g.failed }
+
+// Status is a snapshot of every pool, in the order of the configuration.
+func (g *Gateway) Status() []pool.Status {
+	members := g.members()
+	list := make([]pool.Status, 0, len(members))
+	for _, m := range members {
+		list = append(list, m.pool.Status())
+	}
+	return list
+}
+
+// Ready reports whether a request could be served: at least one endpoint of at least one pool is known usable. The text
+// says why not.
+func (g *Gateway) Ready() (bool, string) {
+	if g.draining.Load() {
+		return false, "draining: a signal asked the gateway to end"
+	}
+	why := "no pool has an endpoint"
+	for _, p := range g.Status() {
+		if p.Ready {
+			return true, ""
+		}
+		if len(p.Endpoints) > 0 {
+			why = fmt.Sprintf("none of the %d endpoints of pool %s is known usable: the first is %s", len(p.Endpoints), p.Name, p.Endpoints[0].State)
+		}
+	}
+	return false, why
+}
+
+// explain finds a recent pick; "" is the latest of the first pool that has one.
+func (g *Gateway) explain(id string) (any, bool) {
+	for _, m := range g.members() {
+		if e, ok := m.pool.Explain(id); ok {
+			return e, true
+		}
+	}
+	return nil, false
+}
+
+func (g *Gateway) members() []*member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return append([]*member(nil), g.pools...)
+}
+
+// cutGrace is how long a cut request may take to write its error event.
+const cutGrace = 2 * time.Second
+
+// Drain stops accepting, lets what is in flight finish until ctx ends, then cuts the rest, streams with an error event,
+// and closes everything. It returns how many requests were cut.
+func (g *Gateway) Drain(ctx context.Context) int {
+	g.draining.Store(true)
+	cut := 0
+	if err := g.api.Shutdown(ctx); err != nil {
+		cut = g.InFlight()
+		g.proxy.Load().CutAll()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutGrace)
+		defer cancel()
+		_ = g.api.Shutdown(grace) // what is left then is closed by Close
+	}
+	g.Close()
+	return cut
+}
+
+// InFlight is the number of requests that were picked and have not ended.
+func (g *Gateway) InFlight() int {
+	n := 0
+	for _, p := range g.Status() {
+		n += p.InFlight
+	}
+	return n
+}
+
+// Close ends the gateway at once: open requests are cut. It waits for every goroutine.
+func (g *Gateway) Close() {
+	_ = g.api.Close() // the listeners' errors are of no use to anybody any more
+	_ = g.admin.Close()
+	g.cancel()
+	g.done.Wait()
+	g.proxy.Load().CloseIdle()
+}

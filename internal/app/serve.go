@@ -1,0 +1,186 @@
+package app
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"pointsman.dev/pointsman/internal/config"
+	"pointsman.dev/pointsman/internal/proxy"
+)
+
+// urls collects a flag that may be given several times.
+type urls []string
+
+func (u *urls) String() string     { return fmt.Sprint([]string(*u)) }
+func (u *urls) Set(s string) error { *u = append(*u, s); return nil }
+
+// Serve runs the gateway until SIGTERM or SIGINT, and loads the configuration again at SIGHUP or when its file changed.
+func Serve(ctx context.Context, args []string, _, stderr io.Writer) int {
+	var f config.Flags
+	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.StringVar(&f.Config, "config", "", "configuration `file`; without one, --endpoint says all that is needed")
+	fs.Var((*urls)(&f.Endpoints), "endpoint", "`URL` of a model server, http://host:port; repeat it for each")
+	fs.StringVar(&f.Listen, "listen", "", "`address` of the API (default 0.0.0.0:8080)")
+	fs.StringVar(&f.Admin, "admin", "", "`address` of the dashboard, /metrics, /healthz and /readyz (default 127.0.0.1:9090)")
+	fs.Usage = func() {
+		fmt.Fprint(stderr, `Usage: pointsman serve [--config FILE] [--endpoint URL]... [--listen ADDR] [--admin ADDR]
+
+Runs the gateway. Two vLLM servers need nothing but their addresses:
+
+  pointsman serve --endpoint http://10.0.0.3:8000 --endpoint http://10.0.0.4:8000
+
+The file is loaded again when it changes and at SIGHUP; a broken one is refused and the old one stays in force.
+SIGTERM finishes what is in flight, up to the limit; a second one ends at once.
+
+`)
+		fs.PrintDefaults()
+	}
+	if err := fs.Parse(args); err != nil {
+		return usageCode(err)
+	}
+	if fs.NArg() > 0 {
+		fmt.Fprintf(stderr, "pointsman serve: unexpected argument %q (endpoints are given with --endpoint)\n", fs.Arg(0))
+		return 2
+	}
+	cfg, err := config.FromFlags(f)
+	if err != nil {
+		fmt.Fprintf(stderr, "%v\n", err)
+		return 1
+	}
+	log, level := newLog(cfg, stderr)
+	for _, w := range cfg.Warnings {
+		log.Warn("configuration warning", "warning", w.Error())
+	}
+	return runServe(ctx, f, cfg, log, level)
+}
+
+// newLog makes the logger of the configuration; its level can change at a reload.
+func newLog(cfg *config.Config, w io.Writer) (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
+	level.Set(cfg.Log.Level)
+	opts := &slog.HandlerOptions{Level: level}
+	if cfg.Log.Format == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, opts)), level
+	}
+	return slog.New(slog.NewTextHandler(w, opts)), level
+}
+
+func runServe(ctx context.Context, f config.Flags, cfg *config.Config, log *slog.Logger, level *slog.LevelVar) int {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
+	defer signal.Stop(signals)
+	g, err := Start(ctx, cfg, log)
+	if err != nil {
+		log.Error("start refused", "err", err.Error())
+		return 1
+	}
+	changed := watch(ctx, cfg.Path, time.Second)
+	for {
+		select {
+		case <-ctx.Done():
+			g.Close()
+			return 0
+		case err := <-g.Failed():
+			log.Error("listener ended", "err", err.Error())
+			g.Close()
+			return 1
+		case <-changed:
+			g.reload(f, "the file changed", level)
+		case s := <-signals:
+			if s == syscall.SIGHUP {
+				g.reload(f, "SIGHUP", level)
+				continue
+			}
+			return drain(ctx, g, s, signals, cfg.Limit)
+		}
+	}
+}
+
+// reload loads the configuration again; a broken one changes nothing.
+func (g *Gateway) reload(f config.Flags, why string, level *slog.LevelVar) {
+	cfg, err := config.FromFlags(f)
+	if err != nil {
+		g.log.Error("reload refused, the configuration before it stays", "why", why, "err", err.Error())
+		return
+	}
+	for _, w := range cfg.Warnings {
+		g.log.Warn("configuration warning", "warning", w.Error())
+	}
+	level.Set(cfg.Log.Level)
+	g.Reload(cfg)
+	g.log.Info("configuration reloaded", "why", why, "pools", len(cfg.Pools))
+}
+
+// Reload puts a configuration in force while requests run. Listener addresses need a restart: a change of them is logged.
+func (g *Gateway) Reload(cfg *config.Config) {
+	g.mu.Lock()
+	moved := cfg.Listen != g.cfg.Listen || cfg.Admin != g.cfg.Admin
+	same := cfg.Limit == g.cfg.Limit && cfg.MaxBody == g.cfg.MaxBody && cfg.DebugHeaders == g.cfg.DebugHeaders
+	g.mu.Unlock()
+	if moved {
+		g.log.Warn("listen and admin change with a restart only", "listen", cfg.Listen, "admin", cfg.Admin)
+	}
+	g.apply(cfg)
+	if !same {
+		g.proxy.Swap(proxy.New(proxyConfig(cfg, g))).CloseIdle()
+	}
+}
+
+// drain finishes what is in flight, up to the limit; another signal ends it at once.
+func drain(ctx context.Context, g *Gateway, s os.Signal, signals <-chan os.Signal, limit time.Duration) int {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	g.log.Info("draining", "signal", s.String(), "in_flight", g.InFlight(), "limit", limit.String())
+	go func() {
+		select {
+		case <-signals:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if cut := g.Drain(ctx); cut > 0 {
+		g.log.Warn("drained, some requests were cut", "cut", cut)
+	} else {
+		g.log.Info("drained")
+	}
+	return 0
+}
+
+// watch says when the file at path has changed, by looking every so often: a ConfigMap is swapped by a symbolic link,
+// which change notifications of the file itself miss. An empty path never changes.
+func watch(ctx context.Context, path string, every time.Duration) <-chan struct{} {
+	changed := make(chan struct{}, 1)
+	if path == "" {
+		return changed
+	}
+	go func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		last, _ := os.ReadFile(path) // unreadable now: any content later is a change
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if now, err := os.ReadFile(path); err == nil && string(now) != string(last) {
+				last = now
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			}
+		}
+	}()
+	return changed
+}
