@@ -169,9 +169,6 @@ func (x *exchange) send(t http.RoundTripper) (*http.Response, error) {
 	r := *x.out
 	endpoint := x.booking.Endpoint().URL
 	r.URL = &url.URL{Scheme: endpoint.Scheme, Host: endpoint.Host, RawQuery: x.out.URL.RawQuery, Path: x.api.Forward}
-	if i := bytes.IndexByte([]byte(x.api.Forward), '%'); i >= 0 { // an identifier that needs escaping
-		r.URL.Path, r.URL.RawPath = unescaped(x.api.Forward), x.api.Forward
-	}
 	r.Body, r.GetBody, r.ContentLength = nil, nil, 0
 	if x.body != nil {
 		body, err := x.body.open()
@@ -180,7 +177,7 @@ func (x *exchange) send(t http.RoundTripper) (*http.Response, error) {
 		}
 		// No GetBody: the transport would send the request again by itself, after a reset too, when a client's header
 		// calls it idempotent.
-		r.Body, r.ContentLength = body, x.body.length()
+		r.Body, r.ContentLength, x.reader = body, x.body.length(), body
 		if r.ContentLength == 0 {
 			body.Close()
 			r.Body = http.NoBody
@@ -194,13 +191,6 @@ func (x *exchange) send(t http.RoundTripper) (*http.Response, error) {
 		}
 	}
 	return t.RoundTrip(r.WithContext(httptrace.WithClientTrace(x.ctx, trace)))
-}
-
-func unescaped(path string) string {
-	if p, err := url.PathUnescape(path); err == nil {
-		return p
-	}
-	return path
 }
 
 func (x *exchange) gotConn(info httptrace.GotConnInfo) {
@@ -233,10 +223,18 @@ func (x *exchange) refusal(res *http.Response) (health.Kind, string, bool) {
 	case llmapi.Drainish(status, head):
 		x.answer.refused, x.result.Drain = true, true
 		return health.KindDrain, telemetry.OutcomeUpstreamError, true
-	case llmapi.IsContextLength(status, head):
+	case x.tooLong(status, head):
 		x.answer.tooLong = true
 	}
 	return 0, "", false
+}
+
+// tooLong reports whether an answer says that the request does not fit into the model's window.
+func (x *exchange) tooLong(status int, body []byte) bool {
+	if x.req != nil {
+		return llmapi.RefusedForLength(status, body, x.req)
+	}
+	return llmapi.IsContextLength(status, body)
 }
 
 // splicedBody is a body whose beginning was read already.

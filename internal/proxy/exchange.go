@@ -33,6 +33,7 @@ type exchange struct {
 	booking pool.Booking
 	booked  bool
 
+	reader    *bodyReader   // of the last attempt
 	out       *http.Request // as ReverseProxy prepared it, for each attempt
 	use       connUse       // connection of the last attempt
 	attempted bool          // an attempt is open, not yet counted
@@ -66,6 +67,9 @@ func (x *exchange) end() {
 	}
 	x.cancel(errEnded)
 	x.body.release()
+	if x.reader != nil {
+		x.reader.Close() // the transport does so itself, unless it panicked
+	}
 	x.record()
 	if x.scanner != nil { // not before Done: the pool reads the blocks until then
 		x.p.scanners.Put(x.scanner)
