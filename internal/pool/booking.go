@@ -142,7 +142,7 @@ func (b *Booking) Repick(k health.Kind) bool {
 		return false
 	}
 	now := p.now()
-	if !b.busy {
+	if !b.busy || k == health.KindDrain {
 		b.blame(k, now)
 	}
 	old, oldSlot, oldTicket := b.s, b.slot, b.ticket

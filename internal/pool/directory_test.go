@@ -34,9 +34,9 @@ func TestDirectoryFollowsThePools(t *testing.T) {
 	}
 	large.Learned(addr(1), Facts{Models: []Model{{ID: "org/m", MaxModelLen: 8192}}})
 	for name, want := range map[string][]string{"org/m": {"small", "large"}, "sql": {"large"}, "fast": {"large"}, "any": {"small", "large"}} {
-		to, err := d.Resolve(name)
-		if err != nil || !slices.Equal(names(to.Pools), want) || !d.Known(name) {
-			t.Errorf("%s leads to %v (%v), want %v", name, names(to.Pools), err, want)
+		to, failed := d.Resolve(name)
+		if failed != nil || !slices.Equal(names(to.Pools), want) || !d.Known(name) {
+			t.Errorf("%s leads to %v (%v), want %v", name, names(to.Pools), failed, want)
 		}
 	}
 	if to, _ := d.Resolve("fast"); to.Served != "org/m" || !to.Rewritten {

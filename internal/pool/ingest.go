@@ -193,6 +193,7 @@ func (p *Pool) Learned(url string, f Facts) {
 		if s.leaving {
 			return
 		}
+		s.machine.Connected(now)
 		if f.Version != "" {
 			s.version = f.Version
 		}

@@ -11,7 +11,22 @@ import (
 // choosePolicy settles the policy in force and the warnings. Auto follows the engines' own setting: least request
 // only when every engine that says anything says that it caches no prefixes. The mutex is held.
 func (p *Pool) choosePolicy() {
-	var on, off []string
+	on, off := p.caching()
+	p.snap.Params.Policy = route.Prefix
+	if p.cfg.Policy == LeastRequest || p.cfg.Policy == Auto && len(off) > 0 && len(on) == 0 {
+		p.snap.Params.Policy = route.LeastRequest
+	}
+	warnings := contradictions(p.cfg.Policy, on, off)
+	for _, w := range warnings {
+		if !slices.Contains(p.warnings, w) {
+			p.event(slog.LevelWarn, "engine setting contradicts the policy", "detail", w)
+		}
+	}
+	p.warnings = warnings
+}
+
+// caching names the endpoints that say that they cache prefixes, and those that say that they do not.
+func (p *Pool) caching() (on, off []string) {
 	for _, s := range p.slots {
 		if s == nil || s.leaving || s.rep.PrefixCaching == nil {
 			continue
@@ -22,27 +37,21 @@ func (p *Pool) choosePolicy() {
 			off = append(off, s.ep.Name)
 		}
 	}
-	policy := route.Prefix
-	if p.cfg.Policy == LeastRequest || p.cfg.Policy == Auto && len(off) > 0 && len(on) == 0 {
-		policy = route.LeastRequest
-	}
-	p.snap.Params.Policy = policy
-	var warnings []string
-	if p.cfg.Policy == Prefix && len(off) > 0 {
+	return on, off
+}
+
+// contradictions says where the configured policy, or one engine and another, do not agree.
+func contradictions(configured Policy, on, off []string) (warnings []string) {
+	if configured == Prefix && len(off) > 0 {
 		warnings = append(warnings, fmt.Sprintf("policy is prefix, but prefix caching is off on %s", some(off)))
 	}
-	if p.cfg.Policy == LeastRequest && len(on) > 0 {
+	if configured == LeastRequest && len(on) > 0 {
 		warnings = append(warnings, fmt.Sprintf("policy is least_request, but prefix caching is on on %s", some(on)))
 	}
 	if len(on) > 0 && len(off) > 0 {
 		warnings = append(warnings, fmt.Sprintf("prefix caching is on on %s and off on %s", some(on), some(off)))
 	}
-	for _, w := range warnings {
-		if !slices.Contains(p.warnings, w) {
-			p.event(slog.LevelWarn, "engine setting contradicts the policy", "detail", w)
-		}
-	}
-	p.warnings = warnings
+	return warnings
 }
 
 // some lists the first few of many names.

@@ -286,7 +286,7 @@ func (p *Pool) unlock() {
 	}
 	p.mu.Unlock()
 	for _, e := range events {
-		p.log.Log(context.Background(), e.level, e.msg, e.attrs...)
+		p.log.Log(context.Background(), e.level, e.msg, e.attrs...) //nolint:sloglint // constants at the callers of event
 	}
 	for _, f := range hooks {
 		f()

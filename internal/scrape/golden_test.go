@@ -26,7 +26,7 @@ func TestPagesGiveTheirReports(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := page.Parse(body); err != nil {
+			if err = page.Parse(body); err != nil {
 				t.Fatalf("parsing %s: %v", path, err)
 			}
 			got, err := json.MarshalIndent(page.Report(), "", "  ")
@@ -35,7 +35,7 @@ func TestPagesGiveTheirReports(t *testing.T) {
 			}
 			golden := strings.TrimSuffix(path, ".txt") + ".json"
 			if *update {
-				if err := os.WriteFile(golden, append(got, '\n'), 0o644); err != nil {
+				if err = os.WriteFile(golden, append(got, '\n'), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
