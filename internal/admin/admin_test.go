@@ -282,7 +282,7 @@ func TestNotices(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
-			for _, n := range notices(views(c.change)) {
+			for _, n := range notices(views(c.change), 0) {
 				got = append(got, fmt.Sprintf("%s %s %v", n.Level, n.Kind, n.Endpoints))
 				if n.Title == "" || n.Pool != "chat" || n.Level != LevelInfo && n.Todo == "" {
 					t.Errorf("%s says too little: %+v", n.Kind, n)
@@ -292,6 +292,26 @@ func TestNotices(t *testing.T) {
 				t.Errorf("got %q, want %q", s, c.want)
 			}
 		})
+	}
+}
+
+// TestUnplaced: requests for which no pool could be found are nobody's traffic, but somebody's trouble.
+func TestUnplaced(t *testing.T) {
+	m := telemetry.New(telemetry.Build{})
+	s := New(Config{Status: func() []pool.Status { return nil }, Traffic: m.Traffic})
+	s.sample()
+	for range minRequests {
+		m.Done(&telemetry.Record{Outcome: telemetry.OutcomeClientError, CachedTokens: -1})
+	}
+	s.sample()
+	if v := s.view(false); len(v.Notices) != 1 || v.Notices[0].Title != "20 requests of the last minute reached no pool" {
+		t.Errorf("notices: %+v", v.Notices)
+	}
+	for range window + 1 {
+		s.sample()
+	}
+	if v := s.view(false); len(v.Notices) != 0 {
+		t.Errorf("a minute later: %+v", v.Notices)
 	}
 }
 

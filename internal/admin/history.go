@@ -21,6 +21,7 @@ const (
 type history struct {
 	pools     map[string]*poolHistory
 	endpoints map[[2]string]*ring
+	unplaced  poolHistory // requests that got to no pool; totals only
 }
 
 func (h *history) init() {
@@ -83,6 +84,7 @@ func (s *Server) sample() {
 		}
 		r.seen = false
 	}
+	h.unplaced.totals = push(h.unplaced.totals, traffic[""])
 	if len(h.pools) > len(status) {
 		h.forgetPools(status)
 	}
@@ -132,11 +134,7 @@ func (h *history) forgetPools(status []pool.Status) {
 }
 
 func (ph *poolHistory) add(p *pool.Status, t telemetry.Totals) {
-	ph.totals = append(ph.totals, t)
-	if len(ph.totals) > window+1 {
-		copy(ph.totals, ph.totals[1:])
-		ph.totals = ph.totals[:window+1]
-	}
+	ph.totals = push(ph.totals, t)
 	f := ph.figures()
 	ph.rps.add(orNaN(f.RPS))
 	// A sparkline shows what happened lately, not a minute's mean: quantiles of the last seconds only.
@@ -146,6 +144,16 @@ func (ph *poolHistory) add(p *pool.Status, t telemetry.Totals) {
 	ph.inFlight.add(float64(p.InFlight))
 	ph.actual.add(orNaN(f.ActualHit))
 	ph.predicted.add(orNaN(f.PredictedHit))
+}
+
+// push appends t and forgets what is older than the window.
+func push(list []telemetry.Totals, t telemetry.Totals) []telemetry.Totals {
+	list = append(list, t)
+	if len(list) > window+1 {
+		copy(list, list[1:])
+		list = list[:window+1]
+	}
+	return list
 }
 
 // before returns the totals of n samples ago, or the oldest there are.

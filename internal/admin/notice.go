@@ -35,9 +35,14 @@ const (
 	minRequests    = 20   // a share of less than this says nothing
 )
 
-// notices says what is wrong, the worst first.
-func notices(pools []PoolView) []Notice {
+// notices says what is wrong, the worst first; unplaced is the number of the last minute's requests that got to no pool.
+func notices(pools []PoolView, unplaced int64) []Notice {
 	out := []Notice{}
+	if unplaced >= minRequests {
+		out = append(out, Notice{Level: LevelWarn, Kind: "unplaced", Title: fmt.Sprintf("%d requests of the last minute reached no pool", unplaced),
+			Detail: "They named no model that an endpoint lists, used a path that is not forwarded, or were malformed.",
+			Todo:   "The access log's error_reason says which."})
+	}
 	for i := range pools {
 		p := &pools[i]
 		out = append(out, poolNotices(p)...)

@@ -65,7 +65,7 @@ func (s *Server) view(withHistory bool) *View {
 			p.Point = ph.point()
 		}
 	}
-	v.Notices = notices(v.Pools)
+	v.Notices = notices(v.Pools, s.history.unplaced.figures().Requests)
 	return v
 }
 

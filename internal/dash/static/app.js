@@ -312,8 +312,9 @@ class Pool {
       h("span", { "data-tip": "Mean time that deciding took." }, h("i", { class: "sw" }), "time to pick", h("b", {}, span(t.pick_mean_seconds))));
   }
   endpoints(p, list) {
-    const ready = list.filter((e) => e.state === "ready").length;
-    set(this.title, `${plural(list.length, "endpoint")}, ${ready} ready`);
+    const states = new Map();
+    for (const e of list) { const s = e.leaving ? "leaving" : e.state; states.set(s, (states.get(s) ?? 0) + 1); }
+    set(this.title, [plural(list.length, "endpoint"), [...states].map(([s, n]) => `${n} ${s}`).join(", ")].filter(Boolean).join(": "));
     this.filter.hidden = list.length < 9;
     const seen = new Set();
     for (const e of list) {
@@ -371,6 +372,7 @@ async function explain() {
   const out = $("explain-out");
   const id = $("explain-id").value.trim();
   let x;
+  if (!id && !anyPick) return out.replaceChildren(h("p", { class: "muted" }, "No pick was made yet."));
   try {
     const answer = await fetch("api/explain?id=" + encodeURIComponent(id));
     x = await answer.json();
@@ -420,7 +422,7 @@ function legend() {
 // ---- the stream ----
 
 const pools = new Map();
-let paused = false, lastEvent = 0, failed = false;
+let paused = false, lastEvent = 0, failed = false, anyPick = false;
 
 function draw(v) {
   notices(v.notices ?? []);
@@ -430,6 +432,7 @@ function draw(v) {
   tip($("ready"), v.ready ? "At least one endpoint is known to be usable: /readyz says 200." : v.reason);
   set($("uptime"), `up ${span(v.uptime_seconds)}`);
   $("waiting")?.remove();
+  anyPick = v.pools.some((p) => Object.values(p.picks ?? {}).some((n) => n > 0));
   for (const p of v.pools) {
     if (!pools.has(p.name)) {
       pools.set(p.name, new Pool(p.name));
