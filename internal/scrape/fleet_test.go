@@ -193,7 +193,9 @@ func TestBadAnswersAreErrors(t *testing.T) {
 		}, "too large"},
 		"status":     {func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", 500) }, "status 500"},
 		"no metrics": {func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html>") }, "no known series"},
-		"redirect":   {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://thief/metrics", http.StatusTemporaryRedirect) }, "status 307"},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://thief/metrics", http.StatusTemporaryRedirect)
+		}, "status 307"},
 	} {
 		n := newNetwork()
 		n.serve("a:8000", tc.serve)

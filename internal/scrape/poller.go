@@ -106,13 +106,17 @@ func (p *poller) probe(ctx context.Context) {
 	}
 }
 
-// firstLearn is how often the model list is asked for until it was read once.
-const firstLearn = 500 * time.Millisecond
+// firstLearn is how often the model list is asked for until it was read once, and a few times until it is known which
+// engine answers.
+const (
+	firstLearn  = 500 * time.Millisecond
+	settleTries = 6
+)
 
 // learn reads the model list, the version and the engine's settings until ctx ends.
 func (p *poller) learn(ctx context.Context) {
 	known, settled := false, ""
-	for {
+	for tries := 1; ; tries++ {
 		var facts pool.Facts
 		models, err := p.models(ctx)
 		if err == nil {
@@ -130,7 +134,7 @@ func (p *poller) learn(ctx context.Context) {
 			p.f.pool.Learned(p.url, facts)
 		}
 		wait := p.f.cfg.Learn
-		if !known {
+		if !known || settled == "" && tries < settleTries { // the metrics page names the engine
 			wait = min(wait, firstLearn)
 		}
 		if !pause(ctx, wait) {
