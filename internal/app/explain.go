@@ -86,13 +86,11 @@ func askExplain(ctx context.Context, base, id string) ([]byte, error) {
 	}
 	u = u.JoinPath("api", "explain")
 	u.RawQuery = url.Values{"id": {id}}.Encode()
-	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("asking %s: %w", base, err)
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := (&http.Client{Timeout: explainTimeout}).Do(req)
 	if err != nil {
 		var ue *url.Error
 		if errors.As(err, &ue) {
