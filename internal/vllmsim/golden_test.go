@@ -19,7 +19,7 @@ import (
 )
 
 // start serves cfg on loopback until the test ends.
-func start(t *testing.T, cfg Config, lex lexicon) (*Server, string) {
+func start(t testing.TB, cfg Config, lex lexicon) (*Server, string) {
 	t.Helper()
 	s, err := New(cfg)
 	if err != nil {

@@ -80,11 +80,15 @@ func jsonSyntax(body []byte) (msg string, pos int) {
 }
 
 type pyParser struct {
-	b   []byte
-	i   int
-	msg string
-	at  int
+	b     []byte
+	i     int
+	depth int
+	msg   string
+	at    int
 }
+
+// maxNesting is where encoding/json gives up too.
+const maxNesting = 10000
 
 func (p *pyParser) fail(msg string, at int) bool {
 	if p.msg == "" {
@@ -155,8 +159,7 @@ func (p *pyParser) str() bool {
 }
 
 func (p *pyParser) object() bool {
-	p.i++
-	for p.space(); !p.peek('}'); p.space() {
+	return p.list('}', func() bool {
 		if !p.peek('"') {
 			return p.fail("Expecting property name enclosed in double quotes", p.i)
 		}
@@ -168,37 +171,37 @@ func (p *pyParser) object() bool {
 		}
 		p.i++
 		p.space()
-		if !p.value() {
-			return false
-		}
-		if p.space(); p.peek('}') {
-			break
-		}
-		if !p.peek(',') {
-			return p.fail("Expecting ',' delimiter", p.i)
-		}
-		p.i++
-	}
-	p.i++
-	return true
+		return p.value()
+	})
 }
 
-func (p *pyParser) array() bool {
+func (p *pyParser) array() bool { return p.list(']', p.value) }
+
+// list reads comma-separated items up to end; the opening bracket is next. A comma must be followed by an item.
+func (p *pyParser) list(end byte, item func() bool) bool {
+	if p.depth++; p.depth > maxNesting {
+		return p.fail("Expecting value", p.i)
+	}
+	defer func() { p.depth-- }()
 	p.i++
-	for p.space(); !p.peek(']'); p.space() {
-		if !p.value() {
+	if p.space(); p.peek(end) {
+		p.i++
+		return true
+	}
+	for {
+		p.space()
+		if !item() {
 			return false
 		}
-		if p.space(); p.peek(']') {
-			break
+		if p.space(); p.peek(end) {
+			p.i++
+			return true
 		}
 		if !p.peek(',') {
 			return p.fail("Expecting ',' delimiter", p.i)
 		}
 		p.i++
 	}
-	p.i++
-	return true
 }
 
 // pyRepr writes a JSON value as Python's repr would: old servers quote the input of a schema error so.
