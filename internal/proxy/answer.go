@@ -29,6 +29,7 @@ type answer struct {
 	upgraded bool // not HTTP any more
 	refused  bool // the engine did not take the request
 	tooLong  bool
+	known    bool // the response's id was found, see keepResponse
 
 	hold    bool   // nothing of the body may go out yet: the next bytes may show that this is no answer
 	held    []byte // what was held back
@@ -146,6 +147,7 @@ const maxHeld = 16 << 10
 func (a *answer) observe(b []byte, err error) ([]byte, error) {
 	x, t := a.x, a.tap
 	t.Write(b)
+	x.keepResponse(b)
 	if !a.stream {
 		return b, err
 	}

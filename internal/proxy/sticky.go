@@ -1,0 +1,87 @@
+package proxy
+
+import (
+	"bytes"
+	"sync"
+
+	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/pool"
+)
+
+// maxStickies bounds how many stored responses are remembered.
+const maxStickies = 8192
+
+// keeper is the endpoint that keeps a stored response.
+type keeper struct {
+	pool     *pool.Pool
+	endpoint string
+}
+
+// stickies remember which endpoint made a stored response; the oldest are forgotten first. The zero value is ready.
+type stickies struct {
+	mu   sync.Mutex
+	at   map[string]keeper
+	ring []string
+	next int
+}
+
+func (s *stickies) find(id string) keeper {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at[id]
+}
+
+func (s *stickies) keep(id string, k keeper) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at == nil {
+		s.at = map[string]keeper{}
+	}
+	if _, have := s.at[id]; have {
+		s.at[id] = k
+		return
+	}
+	if len(s.ring) < maxStickies {
+		s.ring = append(s.ring, id)
+	} else {
+		delete(s.at, s.ring[s.next])
+		s.ring[s.next] = id
+		s.next = (s.next + 1) % maxStickies
+	}
+	s.at[id] = k
+}
+
+// idWithin is how far into an answer its id is looked for: engines send it with the first event.
+const idWithin = 16 << 10
+
+// keepResponse remembers which endpoint made the response whose answer begins with b: follow-ups by its id can be served
+// there only.
+func (x *exchange) keepResponse(b []byte) {
+	if x.api.Kind != llmapi.Responses || x.answer.known || x.answer.bytes > idWithin {
+		return
+	}
+	if id := responseID(b); id != "" {
+		x.answer.known = true
+		x.p.sticky.keep(id, keeper{pool: x.pool, endpoint: x.booking.Endpoint().Name})
+	}
+}
+
+// responseID finds the first "id" whose value is that of a response, "" if there is none. An id that two reads share is
+// missed: then follow-ups are placed like any request.
+func responseID(b []byte) string {
+	for {
+		_, after, found := bytes.Cut(b, []byte(`"id":`))
+		if !found {
+			return ""
+		}
+		b = after
+		value := bytes.TrimLeft(after, " ")
+		if !bytes.HasPrefix(value, []byte(`"resp`)) {
+			continue
+		}
+		id, _, whole := bytes.Cut(value[1:], []byte(`"`))
+		if whole && len(id) <= maxRequestID+16 {
+			return string(id)
+		}
+	}
+}
