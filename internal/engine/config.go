@@ -49,9 +49,15 @@ func (c Config) Validate() error {
 		return fmt.Errorf("checking engine max batched tokens: %d is below the block size %d that chunks align to", d.MaxBatchedTokens, d.BlockSize)
 	case c.MaxModelLen < 0 || c.MaxModelLen > (d.Blocks-1)*d.BlockSize:
 		return fmt.Errorf("checking engine max model len: %d does not fit into %d usable blocks of %d tokens", c.MaxModelLen, d.Blocks-1, d.BlockSize)
+	}
+	return c.validateLimits()
+}
+
+func (c Config) validateLimits() error {
+	switch {
 	case c.Watermark < 0 || c.Watermark >= 1:
 		return fmt.Errorf("checking engine watermark: %g is outside [0,1)", c.Watermark)
-	case c.LongPrefillThreshold < 0 || c.MaxLoras < 0 || c.MaxQueuedReqs < 0 || c.MaxQueuedTokens < 0 || c.Vocab < 0:
+	case min(c.LongPrefillThreshold, c.MaxLoras, c.MaxQueuedReqs, c.MaxQueuedTokens, c.Vocab) < 0:
 		return fmt.Errorf("checking engine limits: a negative value (0 = no limit)")
 	}
 	return nil

@@ -65,9 +65,7 @@ func (e *Engine) stopRunning() {
 
 func (e *Engine) endAll() {
 	first := len(e.ended) // those of an earlier pause may still wait for their output
-	for _, s := range e.running {
-		e.ended = append(e.ended, s)
-	}
+	e.ended = append(e.ended, e.running...)
 	for s := e.waiting.head; s != nil; s = s.next {
 		e.ended = append(e.ended, s)
 	}

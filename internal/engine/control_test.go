@@ -126,6 +126,12 @@ func TestPauseDuringAStep(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || !e.Paused() {
 			t.Errorf("mode %d: paused %v (-want +got):\n%s", mode, e.Paused(), diff)
 		}
+		if mode == engine.PauseKeep {
+			e.Resume()
+			if pass(t, e); e.Stats().Recomputed != 4 {
+				t.Errorf("recomputed %d tokens after mode keep, want all 4: the cache is cleared", e.Stats().Recomputed)
+			}
+		}
 	}
 }
 

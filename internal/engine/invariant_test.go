@@ -204,6 +204,9 @@ func (w *world) step() (bool, error) {
 	if !ok {
 		return false, nil
 	}
+	if st.Evicted > 0 && st.Admitted > 0 {
+		return true, fmt.Errorf("%d admitted in a step with %d preemptions", st.Admitted, st.Evicted)
+	}
 	for _, s := range w.e.running {
 		if !w.seen[s] {
 			w.seen[s] = true

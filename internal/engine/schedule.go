@@ -67,7 +67,7 @@ func (e *Engine) scheduleRunning(budget, limit int) (evicted, left int) {
 
 // chunk is how many tokens s computes next, at most limit, with computed tokens behind it.
 func (e *Engine) chunk(s *Seq, computed, limit int) int {
-	n := min(s.total-computed, limit, e.cfg.MaxModelLen-1-computed)
+	n := min(s.total-computed, limit)
 	if !e.cfg.AlignChunks || n <= 1 {
 		return n
 	}
