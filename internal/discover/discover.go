@@ -23,7 +23,8 @@ type Target struct {
 // Run sends the full set each time, never a difference: the first one as soon as it is known, then one per change, and
 // never two equal ones in a row. Each set is a fresh slice that belongs to the receiver, without duplicates and in an
 // order that stays the same while the set does. A source that breaks is not an empty source: nothing is sent and the
-// receiver keeps what it has. Run returns when ctx ends, also while nobody receives, and does not close up.
+// receiver keeps what it has. Run returns when ctx ends, also while nobody receives, and does not close up. It may be called
+// again after it returned, and not while it runs.
 type Discoverer interface {
 	Run(ctx context.Context, up chan<- []Target)
 }
