@@ -26,6 +26,7 @@ type Request struct {
 	TokenIDs    bool           // the prompt is token ids, 4 bytes each
 	MaxTokens   int            // 0: not said
 	N           int            // answers asked for; 0 means 1
+	Whole       bool           // the answer comes in one piece: its first token will not be seen
 	Sticky      string         // endpoint name that must be taken if it is there (state kept by an engine)
 }
 

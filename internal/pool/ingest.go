@@ -57,6 +57,7 @@ func (p *Pool) take(i int, s *slot, r *Report, now time.Duration) {
 	slow := had && now-s.repAt > 500*time.Millisecond
 	s.rep, s.hasRep, s.repAt, s.repErr = *r, true, now, ""
 	s.foreignLoad(slow || !had, p.books.Load(i).Decoding)
+	p.assumePrefilled(i, s, now)
 	s.seqsSeen.observe(r.Running, waiting(r), r.KVUsage, now)
 	p.books.Mark(i, now)
 	s.peak = s.seqs
@@ -67,6 +68,23 @@ func (p *Pool) take(i int, s *slot, r *Report, now time.Duration) {
 	p.touch(i, now)
 	p.cutSilent(s, now)
 	p.due = min(p.due, now+p.cfg.StaleAfter+1)
+}
+
+// assumePrefilled books requests whose first token cannot be seen as decoding, once an engine in which nothing waits
+// has had twice the time that their prefill should take. Otherwise their prompts would count as work to come until the
+// answer is whole. The mutex is held.
+func (p *Pool) assumePrefilled(i int, s *slot, now time.Duration) {
+	if waiting(&s.rep) != 0 {
+		return
+	}
+	pace := 2 * orOne(p.snap.Endpoints[i].Kappa) * orOne(p.snap.Params.Scale)
+	walked := 0
+	for o := s.bookings; o != nil && walked < maxWalk; o = o.next {
+		if o.req.Whole && now-o.at > seconds(o.pick.Predicted*pace)+p.cfg.ReportInterval {
+			p.books.Prefilled(o.ticket, now)
+		}
+		walked++
+	}
 }
 
 // sanitize turns what cannot be into Unknown.

@@ -263,3 +263,28 @@ func TestAbsurdReportsSteerNothing(t *testing.T) {
 		t.Errorf("picks %v: want both endpoints used", counts)
 	}
 }
+
+func TestPromptOfAnAnswerInOnePieceIsNotWorkForEver(t *testing.T) {
+	p, c := testPool(t, 1, Config{Name: "chat"})
+	whole := mustPick(t, p, &Request{ID: "whole", PromptBytes: 4000, Whole: true})
+	stream := mustPick(t, p, &Request{ID: "stream", PromptBytes: 4000})
+	busy := idle()
+	busy.Running, busy.Waiting, busy.WaitingCapacity = 1, 1, 1
+	c.advance(time.Minute)
+	p.Report(addr(0), busy)
+	if n := endpoint(t, p, 0).Decoding; n != 0 {
+		t.Errorf("%d count as decoding while requests wait", n)
+	}
+	r := idle()
+	r.Running = 2
+	p.Report(addr(0), r)
+	if n := endpoint(t, p, 0).Decoding; n != 1 {
+		t.Errorf("%d count as decoding, want the one whose first token cannot be seen", n)
+	}
+	whole.Done(ok(1000, 50))
+	stream.FirstToken()
+	stream.Done(ok(1000, 50))
+	if l := p.books.Load(0); l.Requests != 0 || l.Decoding != 0 || l.ContextTokens != 0 || l.UncachedTokens != 0 {
+		t.Errorf("books keep %+v", l)
+	}
+}
