@@ -124,6 +124,7 @@ const (
 // refuseLarge answers 413 and then reads on for a while: a client that writes everything before it reads would otherwise
 // find its connection reset and never see why.
 func (x *exchange) refuseLarge() {
+	x.commit()
 	limit := x.p.cfg.MaxBody
 	rc := http.NewResponseController(x.w)
 	_ = rc.EnableFullDuplex() // HTTP/1: answer while the body is still coming; an error means that it is so anyway

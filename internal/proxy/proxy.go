@@ -116,6 +116,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.refuse(e)
 		return
 	}
+	x.watch.streaming.Store(x.req != nil && x.req.Stream)
 	in := r.WithContext(x.ctx)
 	in.Body, in.ContentLength, in.TransferEncoding, in.Trailer = http.NoBody, 0, nil, nil // the dispatcher attaches the stored one
 	p.reverse.ServeHTTP(w, in)
