@@ -173,8 +173,8 @@ class KV {
     this.tick.style.left = pct(projected);
     this.limit.hidden = !has(limit);
     this.limit.style.left = pct(limit);
-    this.now.replaceChildren(h("b", {}, percent(kv)), " reported");
-    this.then.replaceChildren(h("b", {}, percent(projected)), " projected");
+    this.now.replaceChildren(h("b", {}, percent(kv)), h("span", { class: "word" }, " reported"));
+    this.then.replaceChildren(h("b", {}, percent(projected)), h("span", { class: "word" }, " projected"));
     this.bar.setAttribute("aria-label", `KV memory: ${percent(kv)} reported, ${percent(projected)} projected`);
   }
 }
@@ -394,6 +394,7 @@ async function explain() {
     h("div", { class: "gates" }, SKIPPED[e.skipped] ? null : h("span", {}, `holds ${count(e.hit_tokens)} tok`), (e.gates ?? []).map(gate)))));
 }
 function bars(x, e, top, color) {
+  if (!e.terms?.length) return h("div", { class: "stack" });
   const el = h("div", { class: "stack", role: "img", "aria-label": (e.terms ?? []).map((t) => `${t.name} ${cost(x, t.seconds)}`).join(", ") });
   for (const t of (e.terms ?? []).filter((term) => term.seconds > 0)) {
     const bar = h("i", { class: color(t.name), "data-tip": `${TERMS[t.name] ?? t.name}: ${cost(x, t.seconds)}` });
