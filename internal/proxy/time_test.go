@@ -298,6 +298,7 @@ func TestSlowUpload(t *testing.T) {
 		}
 		b.idle()
 		b.stop()
+		time.Sleep(time.Minute) // the writer sees that it is over
 	})
 }
 
