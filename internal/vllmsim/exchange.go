@@ -32,7 +32,6 @@ type exchange struct {
 	status int
 	length int // content-length of the answer, 0 for streams
 	frames int
-	bare   bool // leave out vary and x-request-id
 }
 
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {

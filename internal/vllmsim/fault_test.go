@@ -248,7 +248,7 @@ func TestServeEndsWithContext(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		f.cancel()
 		st.all()
-		f.want("the stream was cut", st.err != nil && st.err != io.EOF, true)
+		f.want("the stream was cut", st.err != nil && !errors.Is(st.err, io.EOF), true)
 		f.want("Serve", <-f.served, context.Canceled)
 	})
 }

@@ -52,10 +52,10 @@ func send(t *testing.T, addr string, raw []byte) []byte {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err = conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Write(raw); err != nil {
+	if _, err = conn.Write(raw); err != nil {
 		t.Fatal(err)
 	}
 	reply, err := io.ReadAll(conn)

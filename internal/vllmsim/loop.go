@@ -29,6 +29,7 @@ type job struct {
 	call  *call
 	seq   engine.Seq
 	index int
+	seed  uint64
 	texts []string // of the answer's tokens, aligned with seq.Answer
 
 	held      []token // merged into the next output
@@ -238,7 +239,7 @@ func (s *Server) merges(j *job, running int) bool {
 	if s.cfg.Merge <= 0 || running < 4 {
 		return false
 	}
-	h := mix(uint64(j.seq.PromptLen())<<32 ^ uint64(j.emitted)<<8 ^ uint64(j.index))
+	h := mix(j.seed + uint64(j.emitted))
 	return float64(h>>11)/(1<<53) < s.cfg.Merge
 }
 

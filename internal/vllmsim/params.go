@@ -106,11 +106,10 @@ func (s *Server) checkLength(p params, pr prompt, chat bool) (int, *apiError) {
 			maxTokens = p.maxDefault
 		}
 	}
+	if e := s.checkOldLength(p, got, maxTokens, chat); e != nil {
+		return 0, e
+	}
 	switch {
-	case s.old() && chat && got > limit:
-		return 0, s.errTooLong(got, maxTokens, false, chat)
-	case s.old() && p.maxGiven && maxTokens > 0 && got+maxTokens > limit:
-		return 0, s.errOldSum(got, maxTokens, chat)
 	case pr.text && pr.chars > limit*charsPerToken && !s.old():
 		return 0, s.errTooManyChars(pr.chars)
 	case got > limit:
@@ -123,6 +122,19 @@ func (s *Server) checkLength(p params, pr prompt, chat bool) (int, *apiError) {
 		return 0, errMinTokens(maxTokens)
 	}
 	return maxTokens, nil
+}
+
+// checkOldLength is how servers up to 0.10 look at prompt and limit: they refuse a sum that does not fit.
+func (s *Server) checkOldLength(p params, got, maxTokens int, chat bool) *apiError {
+	switch limit := s.cfg.MaxModelLen; {
+	case !s.old():
+		return nil
+	case chat && got > limit:
+		return s.errTooLong(got, maxTokens, false, chat)
+	case p.maxGiven && maxTokens > 0 && got+maxTokens > limit:
+		return s.errOldSum(got, maxTokens, chat)
+	}
+	return nil
 }
 
 // newCall checks p against every prompt and builds the jobs: n per prompt.
@@ -162,7 +174,7 @@ const (
 )
 
 func newJob(c *call, p params, ids []uint32, index, maxTokens int, seed uint64) *job {
-	j := &job{call: c, index: index}
+	j := &job{call: c, index: index, seed: seed}
 	stopAfter := p.naturalTokens
 	if stopAfter == 0 && !p.maxGiven && p.maxDefault == 0 {
 		stopAfter = shortestAnswer + int(mix(seed)%(longestAnswer-shortestAnswer))

@@ -80,15 +80,17 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:       log.New(io.Discard, "", 0),
 	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(g) }()
+	go func() {
+		defer close(served)
+		served <- srv.Serve(g)
+	}()
 	defer func() { _ = srv.Close() }()
 	select {
 	case err := <-served:
 		return err
 	case <-ctx.Done():
 		s.stop()
-		_ = srv.Close()
-		<-served
+		closeServer(srv, served)
 		return ctx.Err()
 	case <-s.life.closed:
 	}
@@ -111,9 +113,15 @@ func (s *Server) linger(ctx context.Context, srv *http.Server, served chan error
 		err = nil // the process has ended
 	}
 	s.stop()
-	_ = srv.Close()
-	<-served
+	closeServer(srv, served)
 	return err
+}
+
+// closeServer cuts every connection and waits for the accept loop. Nothing is left to do about an error of either.
+func closeServer(srv *http.Server, served <-chan error) {
+	_ = srv.Close()
+	for range served { // until it is closed
+	}
 }
 
 // stop ends the stepping of the engine for good.

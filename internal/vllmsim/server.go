@@ -53,7 +53,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	ec := engine.Config{Blocks: cfg.NumBlocks, BlockSize: cfg.BlockSize, MaxNumSeqs: cfg.MaxNumSeqs, MaxBatchedTokens: cfg.MaxBatchedTokens,
 		MaxModelLen: cfg.MaxModelLen, PrefixCaching: cfg.PrefixCaching, MaxQueuedReqs: cfg.MaxQueuedReqs,
-		MaxQueuedTokens: cfg.MaxQueuedTokens, Profile: profile, FirstChunkOnly: cfg.MetricsStyle == "vllm-0.8"}
+		MaxQueuedTokens: cfg.MaxQueuedTokens, Profile: profile, FirstChunkOnly: cfg.MetricsStyle == "vllm-0.8" || cfg.MetricsStyle == "vllm-0.12"}
 	if err := ec.Validate(); err != nil {
 		return nil, err
 	}
