@@ -39,8 +39,10 @@ type Server struct {
 	closing chan struct{} // closed when Run ends: open event streams end too
 	once    sync.Once
 
-	mu      sync.Mutex // guards what follows
-	history history
+	mu        sync.Mutex // guards what follows
+	history   history
+	sampled   []pool.Status // of the last sample, never changed; event streams share it
+	sampledAt time.Time
 }
 
 // New returns the handler of the admin listener.
@@ -103,7 +105,8 @@ func (s *Server) ready() (bool, string) {
 }
 
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, s.view(true))
+	status, _ := s.facts()
+	writeJSON(w, http.StatusOK, s.view(status, true))
 }
 
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) {

@@ -124,7 +124,7 @@ func TestFigures(t *testing.T) {
 		}
 		s.sample()
 	}
-	chat := s.view(true).Pools[0]
+	chat := s.view(s.lately(), true).Pools[0]
 	f := chat.Traffic
 	near := func(name string, got *float64, want, tolerance float64) {
 		t.Helper()
@@ -147,7 +147,7 @@ func TestFigures(t *testing.T) {
 	for range 2 * points {
 		s.sample()
 	}
-	chat = s.view(true).Pools[0]
+	chat = s.view(s.lately(), true).Pools[0]
 	if n := len(chat.History.RPS); n != points {
 		t.Errorf("%d points of history, want %d", n, points)
 	}
@@ -236,6 +236,25 @@ func nextEvent(t *testing.T, sc *bufio.Scanner) View {
 	return View{}
 }
 
+// TestViewersShareAStatus: a hundred viewers ask the pools no more often than one.
+func TestViewersShareAStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		s := New(Config{Status: func() []pool.Status { asked++; return samplePools() }})
+		s.sample()
+		for range 100 {
+			s.view(s.lately(), false)
+		}
+		if asked != 1 {
+			t.Errorf("the pools were asked %d times", asked)
+		}
+		time.Sleep(3 * step)
+		if s.lately(); asked != 2 {
+			t.Errorf("the pools were asked %d times, want 2: the sample is old", asked)
+		}
+	})
+}
+
 func TestEventStreamsAreBounded(t *testing.T) {
 	s := New(Config{})
 	s.streams.Store(maxStreams)
@@ -304,13 +323,13 @@ func TestUnplaced(t *testing.T) {
 		m.Done(&telemetry.Record{Outcome: telemetry.OutcomeClientError, CachedTokens: -1})
 	}
 	s.sample()
-	if v := s.view(false); len(v.Notices) != 1 || v.Notices[0].Title != "20 requests of the last minute reached no pool" {
+	if v := s.view(s.lately(), false); len(v.Notices) != 1 || v.Notices[0].Title != "20 requests of the last minute reached no pool" {
 		t.Errorf("notices: %+v", v.Notices)
 	}
 	for range window + 1 {
 		s.sample()
 	}
-	if v := s.view(false); len(v.Notices) != 0 {
+	if v := s.view(s.lately(), false); len(v.Notices) != 0 {
 		t.Errorf("a minute later: %+v", v.Notices)
 	}
 }
@@ -328,7 +347,7 @@ func BenchmarkStatus(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		buf.Reset()
-		if err := json.NewEncoder(&buf).Encode(s.view(false)); err != nil {
+		if err := json.NewEncoder(&buf).Encode(s.view(s.lately(), false)); err != nil {
 			b.Fatal(err)
 		}
 	}

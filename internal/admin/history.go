@@ -65,8 +65,10 @@ func (s *Server) Run(ctx context.Context) {
 
 func (s *Server) sample() {
 	status, traffic := s.facts()
+	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.sampled, s.sampledAt = status, now
 	h := &s.history
 	for i := range status {
 		p := &status[i]

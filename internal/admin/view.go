@@ -43,9 +43,20 @@ func (s *Server) facts() ([]pool.Status, map[string]telemetry.Totals) {
 	return status, traffic
 }
 
+// lately is the status of the last sample, or of now when nobody samples. Taking a status costs a pool's lock, which
+// picks need: viewers must not multiply it.
+func (s *Server) lately() []pool.Status {
+	s.mu.Lock()
+	status, at := s.sampled, s.sampledAt
+	s.mu.Unlock()
+	if time.Since(at) > 2*step {
+		status, _ = s.facts()
+	}
+	return status
+}
+
 // view describes this moment; with history, the minutes before it too.
-func (s *Server) view(withHistory bool) *View {
-	status, _ := s.facts()
+func (s *Server) view(status []pool.Status, withHistory bool) *View {
 	v := &View{Now: time.Now().UTC(), Version: s.cfg.Version, Uptime: time.Since(s.start).Seconds(), Pools: make([]PoolView, len(status))}
 	v.Ready, v.Reason = s.ready()
 	s.mu.Lock()
@@ -100,7 +111,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	ticker := time.NewTicker(step)
 	defer ticker.Stop()
 	for first := true; ; first = false {
-		body, err := json.Marshal(s.view(first))
+		body, err := json.Marshal(s.view(s.lately(), first))
 		if err != nil {
 			return
 		}
