@@ -21,6 +21,7 @@ type event struct {
 	job    *job
 	tokens []token
 	finish string // finish_reason; "" while the job runs
+	cached int    // prompt tokens of the job found in the cache
 }
 
 // job is one sequence of a call: prompt p, answer number index. The engine side is guarded by Server.mu; the text side
@@ -222,7 +223,7 @@ func (s *Server) deliver(outputs []engine.Output, now time.Time) {
 // push queues what j holds. s.mu is held.
 func (s *Server) push(j *job, finish string) {
 	c := j.call
-	c.events = append(c.events, event{job: j, tokens: j.held, finish: finish})
+	c.events = append(c.events, event{job: j, tokens: j.held, finish: finish, cached: j.cached})
 	j.held = nil
 	if finish != "" {
 		c.open--

@@ -12,18 +12,20 @@ type tally struct {
 	created   int64
 	open      int
 	completed int // tokens
-	perJob    []int
+	perJob    []int // tokens of each job
+	cached    []int // prompt tokens of each job found in the cache
 	first     time.Time
 	last      time.Time
 }
 
 func newTally(s *Server, c *call) tally {
-	return tally{s: s, c: c, created: time.Now().Unix(), open: len(c.jobs), perJob: make([]int, len(c.jobs))}
+	return tally{s: s, c: c, created: time.Now().Unix(), open: len(c.jobs), perJob: make([]int, len(c.jobs)), cached: make([]int, len(c.jobs))}
 }
 
 func (t *tally) add(ev event) {
 	t.completed += len(ev.tokens)
 	t.perJob[ev.job.index] += len(ev.tokens)
+	t.cached[ev.job.index] = ev.cached
 	if t.last = time.Now(); t.first.IsZero() {
 		t.first = t.last
 	}
@@ -44,8 +46,8 @@ func (t *tally) usage() usage {
 	for i, pr := range t.c.prompts {
 		u.prompt += len(pr.ids)
 		cached := 0
-		if last := (i+1)*t.c.n - 1; last < len(t.c.jobs) {
-			cached = t.c.jobs[last].cached
+		if last := (i+1)*t.c.n - 1; last < len(t.cached) {
+			cached = t.cached[last]
 		}
 		u.cached += cached
 		if t.s.cfg.PrefixCaching && len(t.c.jobs) > 0 {
