@@ -239,7 +239,11 @@ type answer struct {
 	header   http.Header
 }
 
+// post sends a body to a path of g, or to a whole URL when g is nil.
 func post(c *http.Client, g *app.Gateway, path string, body any) answer {
+	if g != nil {
+		path = g.API() + path
+	}
 	var raw []byte
 	switch b := body.(type) {
 	case []byte:
@@ -250,7 +254,7 @@ func post(c *http.Client, g *app.Gateway, path string, body any) answer {
 		raw, _ = json.Marshal(body)
 	}
 	start := time.Now()
-	r, err := c.Post(g.API()+path, "application/json", bytes.NewReader(raw))
+	r, err := c.Post(path, "application/json", bytes.NewReader(raw))
 	if err != nil {
 		return answer{err: err, took: time.Since(start)}
 	}

@@ -1,0 +1,194 @@
+package acceptance
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"pointsman.dev/pointsman/internal/pool"
+)
+
+// program is a running `pointsman serve` with a configuration file.
+type program struct {
+	cmd        *exec.Cmd
+	config     string
+	log        string
+	api, admin string
+}
+
+// API and Admin are base URLs.
+func (p *program) API() string   { return p.api }
+func (p *program) Admin() string { return p.admin }
+
+// serveFile builds the program and serves the configuration, listening on free ports of loopback.
+func serveFile(t *testing.T, pools string) *program {
+	t.Helper()
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "pointsman")
+	build := exec.Command("go", "build", "-o", bin, "pointsman.dev/pointsman/cmd/pointsman")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building: %v\n%s", err, out)
+	}
+	p := &program{config: filepath.Join(dir, "pointsman.yaml"), log: filepath.Join(dir, "log")}
+	p.write(t, pools)
+	logFile, err := os.Create(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd = exec.Command(bin, "serve", "--config", p.config)
+	p.cmd.Stderr = logFile
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.cmd.Process.Kill(); p.cmd.Wait(); logFile.Close() })
+	line := p.waitLog(t, "msg=listening")
+	p.api, p.admin = "http://"+field(line, "api="), "http://"+field(line, "admin=")
+	return p
+}
+
+func (p *program) write(t *testing.T, pools string) {
+	t.Helper()
+	text := "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\ndebug_headers: true\nlimit: 20s\n" + pools
+	if err := os.WriteFile(p.config+".new", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(p.config+".new", p.config); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitLog waits for a line of the program's log and returns it.
+func (p *program) waitLog(t *testing.T, part string) string {
+	t.Helper()
+	found := ""
+	eventually(t, 10*time.Second, func() string {
+		raw, _ := os.ReadFile(p.log)
+		for line := range strings.Lines(string(raw)) {
+			if strings.Contains(line, part) {
+				found = line
+				return ""
+			}
+		}
+		return fmt.Sprintf("no line with %q in the log:\n%s", part, raw)
+	})
+	return found
+}
+
+func (p *program) pools(t *testing.T) []pool.Status {
+	t.Helper()
+	r, err := http.Get(p.admin + "/api/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	var out struct {
+		Pools []pool.Status `json:"pools"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Pools
+}
+
+// A changed file and SIGHUP put a new configuration in force; a broken file changes nothing.
+func TestReload(t *testing.T) {
+	_, urls := fleet(t, 3)
+	p := serveFile(t, "pools:\n  - {name: a, endpoints: ["+urls[0]+"]}\n")
+	endpoints := func() string {
+		out := ""
+		for _, s := range p.pools(t) {
+			out += fmt.Sprintf("%s:%d ", s.Name, len(s.Endpoints))
+		}
+		return strings.TrimSpace(out)
+	}
+	wait := func(want string) {
+		t.Helper()
+		eventually(t, 5*time.Second, func() string {
+			if got := endpoints(); got != want {
+				return fmt.Sprintf("pools are %q, want %q", got, want)
+			}
+			return ""
+		})
+	}
+	wait("a:1")
+	p.write(t, "pools:\n  - {name: a, endpoints: ["+urls[0]+", "+urls[1]+"]}\n  - {name: b, endpoints: ["+urls[2]+"]}\n")
+	wait("a:2 b:1")
+	p.write(t, "polls: []\n")
+	p.waitLog(t, "reload refused")
+	if got := endpoints(); got != "a:2 b:1" {
+		t.Errorf("after a broken file the pools are %q", got)
+	}
+	p.write(t, "pools:\n  - {name: b, endpoints: ["+urls[2]+"]}\n")
+	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	wait("b:1")
+	if a := post(http.DefaultClient, nil, p.api+"/v1/chat/completions", chatBody([]message{{"user", "hello"}}, 4)); a.status != 200 {
+		t.Errorf("status %d: %s", a.status, a.body)
+	}
+}
+
+// SIGTERM lets running streams finish, and the program ends with success.
+func TestTermFinishesStreams(t *testing.T) {
+	cfg := simConfig()
+	cfg.Speed = 1
+	_, urls := simFleet(t, 2, cfg)
+	p := serveFile(t, "pools:\n  - {name: a, endpoints: ["+strings.Join(urls, ", ")+"]}\n")
+	eventually(t, 5*time.Second, func() string {
+		r, err := http.Get(p.admin + "/readyz")
+		if err != nil {
+			return err.Error()
+		}
+		r.Body.Close()
+		if r.StatusCode != 200 {
+			return r.Status
+		}
+		return ""
+	})
+	const n = 10
+	ends := make([]string, n)
+	var started, done sync.WaitGroup
+	started.Add(n)
+	for i := range n {
+		done.Go(func() {
+			body := chatBody([]message{{"user", words(i, 400)}}, 100)
+			body["stream"] = true
+			r, err := http.Post(p.api+"/v1/chat/completions", "application/json", jsonBody(body))
+			if err != nil {
+				started.Done()
+				ends[i] = err.Error()
+				return
+			}
+			defer r.Body.Close()
+			in := bufio.NewReader(r.Body)
+			first, err := in.ReadString('\n')
+			started.Done()
+			rest, err2 := io.ReadAll(in)
+			ends[i] = fmt.Sprint(strings.HasPrefix(first, "data:"), strings.HasSuffix(string(rest), "data: [DONE]\n\n"), err, err2)
+		})
+	}
+	started.Wait()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	done.Wait()
+	for i, e := range ends {
+		if e != "true true <nil> <nil>" {
+			t.Errorf("stream %d ended with %s", i, e)
+		}
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("the program ended with %v", err)
+	}
+}
