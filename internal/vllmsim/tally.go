@@ -11,7 +11,7 @@ type tally struct {
 	c         *call
 	created   int64
 	open      int
-	completed int // tokens
+	completed int   // tokens
 	perJob    []int // tokens of each job
 	cached    []int // prompt tokens of each job found in the cache
 	first     time.Time
