@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -23,13 +24,13 @@ type answer struct {
 	length int64 // announced; -1: none
 	bytes  int64 // passed on
 
-	begun    bool // the head went to the client
-	stream   bool // an event stream
-	judged   bool // of an API whose streams have a terminal marker
-	upgraded bool // not HTTP any more
-	refused  bool // the engine did not take the request
-	tooLong  bool
-	known    bool // the response's id was found, see keepResponse
+	begun   bool          // the head went to the client
+	stream  bool          // an event stream
+	judged  bool          // of an API whose streams have a terminal marker
+	socket  *upgradedConn // not nil: not HTTP any more
+	refused bool          // the engine did not take the request
+	tooLong bool
+	known   bool // the response's id was found, see keepResponse
 
 	hold    bool   // nothing of the body may go out yet: the next bytes may show that this is no answer
 	held    []byte // what was held back
@@ -89,25 +90,12 @@ func (a *answer) Read(p []byte) (int, error) {
 	if n := a.give(p); n > 0 {
 		return n, nil
 	}
-	if a.end != nil {
-		return 0, a.end
-	}
-	if a.partial && a.length >= 0 && a.bytes < a.length && !a.stream {
+	if a.partial && a.bytes < a.length && !a.stream {
 		_ = http.NewResponseController(a.x.w).Flush() // ReverseProxy flushes the other kinds
 	}
-	for {
-		n, err := a.src.Read(p)
-		if n > 0 {
-			w.last.set(max(1, a.x.now()))
-		}
-		out := p[:n]
-		if a.tap != nil && n > 0 {
-			out, err = a.observe(out, err)
-		}
-		if err != nil {
-			out = a.finish(out, err)
-		}
-		if a.hold && a.end == nil {
+	for a.end == nil {
+		out := a.next(p)
+		if a.hold {
 			a.held = append(a.held, out...)
 			continue
 		}
@@ -116,19 +104,32 @@ func (a *answer) Read(p []byte) (int, error) {
 			a.held = nil
 			return a.give(p), nil
 		}
-		if len(out) == 0 && a.end == nil {
-			continue
-		}
-		a.partial = n < len(p)
-		a.bytes += int64(len(out))
 		if len(out) > 0 {
+			a.bytes += int64(len(out))
 			return len(out), nil
 		}
 		if n := a.give(p); n > 0 {
 			return n, nil
 		}
-		return 0, a.end
 	}
+	return 0, a.end
+}
+
+// next reads the next piece of the answer into p and returns what of it may go out. At the end it sets end.
+func (a *answer) next(p []byte) []byte {
+	n, err := a.src.Read(p)
+	a.partial = n < len(p)
+	out := p[:n]
+	if n > 0 {
+		a.x.watch.last.set(max(1, a.x.now()))
+		if a.tap != nil {
+			out, err = a.observe(out, err)
+		}
+	}
+	if err != nil {
+		out = a.finish(out, err)
+	}
+	return out
 }
 
 // give copies from what is pending.
@@ -214,7 +215,7 @@ func (a *answer) finish(last []byte, err error) []byte {
 		x.result.Tokens = a.tap.Tokens()
 	}
 	x.result.Status = a.status
-	if err == io.EOF && a.complete() {
+	if errors.Is(err, io.EOF) && a.complete() {
 		a.hold, a.end = false, io.EOF
 		x.outcome, x.rec.Status = a.statusOutcome(), a.status
 		return last
@@ -288,10 +289,7 @@ func (a *answer) other() bool {
 func (a *answer) cut(err error) {
 	x := a.x
 	c := x.watch.cut.Load()
-	if c == nil {
-		c, _ = err.(*cutCause)
-	}
-	if c == nil {
+	if c == nil && !errors.As(err, &c) {
 		c = a.brokeOff(err)
 	}
 	message, code, own := "", 0, false
@@ -320,7 +318,7 @@ func (a *answer) cut(err error) {
 func (a *answer) brokeOff(err error) *cutCause {
 	c := &cutCause{reason: llmapi.ReasonCut, outcome: telemetry.OutcomeCut, code: "upstream_reset",
 		message: "the model server's connection broke before the answer was complete"}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		c.code, c.message = "upstream_eof", "the model server ended the stream before the answer was complete"
 	}
 	return c

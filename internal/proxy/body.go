@@ -110,7 +110,7 @@ func (b *storedBody) fill(r io.Reader, hint, max int64, see func([]byte) error) 
 				return e
 			}
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

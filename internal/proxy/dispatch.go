@@ -151,7 +151,9 @@ func (x *exchange) attempt() (*http.Response, error) {
 		res, err := x.send(t)
 		if err == nil {
 			x.sent = true
-			x.booking.Headers(res.StatusCode, retryAfter(res.Header))
+			if res.StatusCode >= 400 {
+				x.booking.Headers(res.StatusCode, retryAfter(res.Header))
+			}
 			return res, nil
 		}
 		stale := x.use.stale(err)
@@ -179,7 +181,7 @@ func (x *exchange) send(t http.RoundTripper) (*http.Response, error) {
 		// calls it idempotent.
 		r.Body, r.ContentLength, x.reader = body, x.body.length(), body
 		if r.ContentLength == 0 {
-			body.Close()
+			_ = body.Close()
 			r.Body = http.NoBody
 		}
 	}

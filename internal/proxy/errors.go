@@ -76,7 +76,7 @@ func (x *exchange) failCut(c *cutCause) {
 // handleError is ReverseProxy's ErrorHandler: there will be no answer from an endpoint.
 func handleError(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r)
-	if x.answer.upgraded { // the connection is not HTTP any more
+	if x.answer.socket != nil { // the connection is not HTTP any more
 		x.outcome, x.rec.Cause = telemetry.OutcomeUpstreamError, err.Error()
 		return
 	}

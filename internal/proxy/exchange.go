@@ -68,7 +68,7 @@ func (x *exchange) end() {
 	x.cancel(errEnded)
 	x.body.release()
 	if x.reader != nil {
-		x.reader.Close() // the transport does so itself, unless it panicked
+		_ = x.reader.Close() // the transport does so itself, unless it panicked
 	}
 	x.record()
 	if x.scanner != nil { // not before Done: the pool reads the blocks until then
@@ -103,7 +103,7 @@ func (x *exchange) settle() {
 		x.outcome, x.rec.ErrorReason, x.rec.Cause = c.outcome, c.reason, c.message
 		return
 	}
-	if x.answer.upgraded {
+	if x.answer.socket != nil {
 		x.outcome = telemetry.OutcomeOK
 		return
 	}
@@ -116,7 +116,9 @@ func (x *exchange) record() {
 	r.Outcome = x.outcome
 	r.Duration = x.now()
 	r.Stream = x.req != nil && x.req.Stream
-	r.BytesOut = x.answer.bytes
+	if r.BytesOut = x.answer.bytes; x.answer.socket != nil {
+		r.BytesOut = x.answer.socket.bytes.Load()
+	}
 	if r.Status == 0 && x.answer.begun {
 		r.Status = x.answer.status
 	}

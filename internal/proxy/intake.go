@@ -60,7 +60,7 @@ func (x *exchange) scanGzip() error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	z, err := gzip.NewReader(r)
 	if err != nil {
 		return badGzip(err)
@@ -75,7 +75,7 @@ func (x *exchange) scanGzip() error {
 		if e := x.scanner.Write(buf[:n]); n > 0 && e != nil {
 			return e
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

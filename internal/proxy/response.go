@@ -3,6 +3,7 @@ package proxy
 import (
 	"io"
 	"net/http"
+	"sync/atomic"
 
 	"pointsman.dev/pointsman/internal/llmapi"
 )
@@ -17,6 +18,9 @@ func modifyResponse(res *http.Response) error {
 	if x.p.cfg.DebugHeaders {
 		h[headerEndpoint] = []string{x.booking.Endpoint().Name}
 		h[headerPick] = []string{x.rec.PickReason}
+	}
+	if x.answer.stream {
+		delete(h, "Content-Length") // it would cut off what may have to be said at the end
 	}
 	if wouldRetry(res.StatusCode) && !x.answer.refused {
 		h[headerNoRetry] = noRetry
@@ -38,10 +42,10 @@ func (x *exchange) upgrade(res *http.Response) error {
 	if !ok || x.api.Kind != llmapi.Realtime {
 		return errBroken()
 	}
-	x.answer.upgraded = true
 	x.watch.streaming.Store(true)
 	x.watch.last.set(x.now())
-	res.Body = &upgradedConn{conn: conn, x: x}
+	x.answer.socket = &upgradedConn{conn: conn, x: x}
+	res.Body = x.answer.socket
 	x.commit()
 	return nil
 }
@@ -49,8 +53,9 @@ func (x *exchange) upgrade(res *http.Response) error {
 // upgradedConn is an endpoint's side of a WebSocket. It offers no CloseWrite: ReverseProxy would half-close the connection
 // when the client does, and engines take that for a disconnect while answers are still to come.
 type upgradedConn struct {
-	conn io.ReadWriteCloser
-	x    *exchange
+	conn  io.ReadWriteCloser
+	x     *exchange
+	bytes atomic.Int64 // from the endpoint; its reader may outlast the handler by a moment
 }
 
 // Read implements io.Reader.
@@ -58,7 +63,7 @@ func (c *upgradedConn) Read(p []byte) (int, error) {
 	n, err := c.conn.Read(p)
 	if n > 0 {
 		c.x.watch.last.set(c.x.now())
-		c.x.answer.bytes += int64(n)
+		c.bytes.Add(int64(n))
 		c.x.booking.FirstToken()
 	}
 	return n, err

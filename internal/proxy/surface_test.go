@@ -169,12 +169,12 @@ func TestModels(t *testing.T) {
 		t.Errorf("list %s", body)
 	}
 	for path, want := range map[string]int{"/v1/models/m": 200, "/v1/models/org/model-b": 200, "/v1/models/org%2Fmodel-b": 200, "/v1/models/org/model-c": 404, "/v1/models/..%2f..%2fmetrics": 404} {
-		if status, body, _ := get("GET", path); status != want || status == 200 && !strings.Contains(body, `"object":"model"`) {
-			t.Errorf("%s: status %d, want %d: %s", path, status, want, body)
+		if got, card, _ := get("GET", path); got != want || got == 200 && !strings.Contains(card, `"object":"model"`) {
+			t.Errorf("%s: status %d, want %d: %s", path, got, want, card)
 		}
 	}
-	if _, body, _ := get("GET", "/v1/models/org/model-c"); !strings.Contains(body, "Did you mean `org/model-b`?") {
-		t.Errorf("no near miss: %s", body)
+	if _, refusal, _ := get("GET", "/v1/models/org/model-c"); !strings.Contains(refusal, "Did you mean `org/model-b`?") {
+		t.Errorf("no near miss: %s", refusal)
 	}
 	status, body, h := get("HEAD", "/v1/models")
 	if status != 200 || body != "" || h.Get("Content-Length") == "0" || h.Get("Content-Length") == "" {

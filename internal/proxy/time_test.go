@@ -326,4 +326,3 @@ func TestStalledClient(t *testing.T) {
 		b.stop()
 	})
 }
-

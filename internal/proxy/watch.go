@@ -67,6 +67,8 @@ func (c *cutCause) as() *llmapi.Error {
 
 func (w *watch) begin(x *exchange) {
 	w.x = x
+	w.mu.Lock() // a very short limit may fire at once
+	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(min(watchEvery, x.p.cfg.Limit), w.tick)
 }
 
