@@ -71,10 +71,16 @@ func (s *Server) resolveModel(f fields) (string, *apiError) {
 	return "", s.errUnknownModel(name)
 }
 
+// maxAnswers bounds n (vLLM: VLLM_MAX_N_SEQUENCES).
+const maxAnswers = 16384
+
 // checkSampling is what the server finds wrong after the prompt's length.
 func checkSampling(p params) *apiError {
 	if p.n < 1 {
 		return badRequest("", "n must be at least 1, got %d.", p.n)
+	}
+	if p.n > maxAnswers {
+		return badRequest("", "n must be at most %d, got %d.", maxAnswers, p.n)
 	}
 	if p.temperature < 0 {
 		e := badRequest("temperature", "temperature must be non-negative, got %s.", string(appendFloat(nil, p.temperature)))

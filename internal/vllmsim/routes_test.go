@@ -302,3 +302,14 @@ func TestConfigErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestBodyIsNotText: a compressed body is not decompressed.
+func TestBodyIsNotText(t *testing.T) {
+	bubble(t, tiny(), func(f *fixture) {
+		code, body := f.call(chatPath, "\x1f\x8b\x08\x00rubbish", "Content-Encoding", "gzip")
+		f.want("status", code, 400)
+		f.want("body", body, `{"detail":"There was an error parsing the body"}`)
+		code, _ = f.call(chatPath, `{"messages":[{"role":"user","content":"hi"}],"n":1000000000,"max_tokens":1}`)
+		f.want("status of a billion answers", code, 400)
+	})
+}
