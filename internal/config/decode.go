@@ -3,11 +3,13 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -30,11 +32,12 @@ const (
 	kindList
 	kindMap
 	kindOther // timestamps, binary and such tags: nothing here wants them
+	kindAlias // an alias without its anchor
 )
 
 // String returns how an error calls it.
 func (k kind) String() string {
-	return [...]string{"text", "a whole number", "a number", "true or false", "nothing", "a list", "a mapping", "a special value"}[k]
+	return [...]string{"text", "a whole number", "a number", "true or false", "nothing", "a list", "a mapping", "a value with a tag", "an alias of nothing"}[k]
 }
 
 // value is one value of a file or of a flag, with its place.
@@ -75,6 +78,9 @@ func (d *decoder) fail(v value, rule, hint string) { d.failShowing(v, show(v), r
 
 // failShowing is fail with the text that stands for the value, "" for none.
 func (d *decoder) failShowing(v value, shown, rule, hint string) {
+	if slices.ContainsFunc(strings.Fields(hint), looksSecret) {
+		hint = "" // a suggestion may repeat what was written
+	}
 	d.errs = append(d.errs, &Error{File: v.file, Line: v.line, Column: v.col, Key: v.path, Value: shown, Rule: rule, Hint: hint})
 }
 
@@ -129,7 +135,7 @@ func parseYAML(data []byte) (file *ast.File, err error) {
 			err = fmt.Errorf("not YAML: %v", r)
 		}
 	}()
-	return parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	return parser.Parse(joinFlowColons(lexer.Tokenize(string(data))), 0, parser.AllowDuplicateMapKey())
 }
 
 // syntax records a parse error without the excerpt that the library adds, since an excerpt may show a secret.
@@ -141,11 +147,24 @@ func (d *decoder) syntax(err error) {
 		msg = "not YAML: " + y.GetMessage()
 		v.line, v.col = position(y.GetToken())
 	}
-	hint := ""
-	if strings.Contains(msg, "tab") || strings.Contains(msg, `'\t'`) {
-		hint = "indent with spaces"
+	d.failShowing(v, "", strings.ReplaceAll(msg, "\t", `\t`), syntaxHint(msg))
+}
+
+const aliasHint = "an anchor is &name before a value, an alias *name after it"
+
+// syntaxHint says what usually is behind a parse error.
+func syntaxHint(msg string) string {
+	switch {
+	case strings.Contains(msg, "tab") || strings.Contains(msg, "\t"):
+		return "indent with spaces"
+	case strings.Contains(msg, "quoted"):
+		return "close the quote"
+	case strings.Contains(msg, "key name") || strings.Contains(msg, "':'"):
+		return "a key has a colon and a blank behind it: key: value"
+	case strings.Contains(msg, "alias") || strings.Contains(msg, "anchor"):
+		return aliasHint
 	}
-	d.failShowing(v, "", msg, hint)
+	return "check the indentation, and that brackets and quotes are closed"
 }
 
 // position returns the 1-based place of a token; the library's column of an odd token can be 0.
@@ -214,6 +233,8 @@ func (d *decoder) valueOf(n ast.Node, path string) value {
 	case *ast.SequenceNode:
 		v.kind, v.node = kindList, x
 	case *ast.NullNode:
+	case nil: // an alias of nothing
+		v.kind = kindAlias
 	default:
 		v.kind = kindOther
 	}
@@ -315,11 +336,21 @@ func (d *decoder) items(v value) []value {
 	return vs
 }
 
+// unknown stands in seen for an unknown key of a mapping: what is missing there may be what was misspelt.
+const unknown = "?"
+
 // object reads a mapping by its table of fields: unknown, repeated and empty keys are recorded, the others read in the
 // order of the file and remembered in seen.
 func (d *decoder) object(v value, fields []field) {
 	if v.kind != kindMap {
-		d.wrongKind(v, "a mapping with the keys "+names(fields))
+		hint := "write key: value"
+		if v.path == "" && strings.Contains(v.text, "://") || v.kind == kindList && v.path == "" {
+			hint = "an endpoints file is named by pools[].file"
+		}
+		if v.kind == kindAlias {
+			hint = aliasHint
+		}
+		d.fail(v, fmt.Sprintf("is %s, want a mapping with the keys %s", v.kind, names(fields)), hint)
 		return
 	}
 	lines := map[string]int{}
@@ -328,6 +359,7 @@ func (d *decoder) object(v value, fields []field) {
 		if f == nil {
 			rule, hint := unknownKey(e.key.text, e.key.path, fields)
 			d.failShowing(e.key, "", rule, hint)
+			d.seen[join(v.path, unknown)] = e.key
 			continue
 		}
 		if first, again := lines[f.name]; again {
@@ -338,7 +370,7 @@ func (d *decoder) object(v value, fields []field) {
 		val := d.valueOf(e.val, e.key.path)
 		if val.kind == kindNull {
 			val.line, val.col = e.key.line, e.key.col // an empty value has no place of its own
-			d.failShowing(val, "", "has no value", "give it one, or remove the key to get its default")
+			d.failShowing(val, "", "has no value", "give it one, or remove the key")
 			continue
 		}
 		d.seen[val.path] = val

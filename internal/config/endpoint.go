@@ -36,7 +36,10 @@ func parseEndpoint(raw string) (canonical, rule, hint string) {
 	}
 	scheme = strings.ToLower(scheme)
 	if scheme != "http" && scheme != "https" {
-		return "", "the scheme must be http or https", ""
+		return "", "the scheme must be http or https", "model servers speak http: http://10.0.0.3:8000"
+	}
+	if strings.Contains(rest, ",") {
+		return "", "want one URL", "write each as an entry of its own: [http://a:8000, http://b:8000]"
 	}
 	u, err := url.Parse(scheme + "://" + rest)
 	if err != nil {
@@ -83,9 +86,9 @@ func hostRule(host, scheme, port string) (rule, hint string) {
 	case err == nil && ip.Zone() != "":
 		return "an address with a zone is not supported", "use a global or unique local address"
 	case !validHost(host):
-		return "the host is neither an IP address nor a name", ""
+		return "the host is neither an IP address nor a name", "like http://10.0.0.3:8000 or http://vllm-0.vllm:8000"
 	}
-	return portRule(port, 1), ""
+	return portRule(port, 1), "vLLM listens on 8000 unless told otherwise"
 }
 
 // bareHint guesses for a URL without a scheme.
@@ -143,7 +146,7 @@ func (d *decoder) dnsName(v value, dst *string) {
 		return
 	}
 	if rule := portRule(port, 1); rule != "" {
-		d.fail(v, rule, "")
+		d.fail(v, rule, "vLLM listens on 8000 unless told otherwise")
 		return
 	}
 	*dst = strings.ToLower(strings.TrimSuffix(host, ".")) + ":" + strings.TrimLeft(port, "0")

@@ -16,7 +16,7 @@ const maxKey = 4096
 // path when it looks as if the key itself had been written there.
 func (d *decoder) keyFile(v value, p *Pool) {
 	if v.kind != kindText {
-		d.failShowing(v, "", fmt.Sprintf("is %s, want the path of a file", v.kind), "")
+		d.failShowing(v, "", fmt.Sprintf("is %s, want the path of a file", v.kind), "write the key into a file and name the file here")
 		return
 	}
 	if looksSecret(v.text) || looksRandom(v.text) {

@@ -79,6 +79,9 @@ func build(f Flags, data []byte, deep bool) (*Config, error) {
 		}
 		if ok {
 			d.object(root, topFields(c))
+			if root.kind != kindMap {
+				return nil, d.err()
+			}
 		}
 	}
 	d.flags(f, c)
@@ -193,7 +196,11 @@ func (d *decoder) checkFiles(c *Config) {
 			continue
 		}
 		if len(inside) == 1 && inside[0].Line == 0 {
-			d.fail(d.seen["pools["+strconv.Itoa(i)+"].file"], inside[0].Rule, inside[0].Hint)
+			hint := inside[0].Hint
+			if hint == "" {
+				hint = "serve waits for it, and has no endpoints until then; a relative path starts at the configuration's folder"
+			}
+			d.fail(d.seen["pools["+strconv.Itoa(i)+"].file"], inside[0].Rule, hint)
 			continue
 		}
 		d.other = append(d.other, inside...)
@@ -231,8 +238,8 @@ func isYAML(data []byte) bool {
 		if strings.ContainsAny(line[:1], "-[{&!%'\"") {
 			return true
 		}
-		key, _, ok := strings.Cut(line, ":")
-		return ok && !strings.Contains(line, "://") && !strings.Contains(key, ".") || strings.HasPrefix(line, "endpoints:")
+		_, rest, ok := strings.Cut(line, ":")
+		return ok && (rest == "" || rest[0] == ' ') // key: value
 	}
 	return false
 }

@@ -135,7 +135,7 @@ func (d *decoder) checkModels(c *Config) {
 				lines[m.Name] = name.line
 			}
 		}
-		if named && !serves && !pools {
+		if _, misspelt := d.seen[path+"."+unknown]; named && !serves && !pools && !misspelt {
 			d.fail(name, "the entry says nothing about the model", "add serves, pools or both; a model that endpoints list is routable without an entry")
 		}
 		d.checkModelPools(c, m, path, pools)

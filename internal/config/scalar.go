@@ -5,22 +5,35 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 )
 
+// toDefault is the suggestion where there is nothing better to say about an optional key.
+const toDefault = "remove the key to get its default"
+
 // Readers of single values. Each either stores a valid value or records what is wrong and leaves dst alone.
 
 // wrongKind records that v is not what a key takes.
 func (d *decoder) wrongKind(v value, want string) {
-	hint := ""
+	hint := "give it " + want
+	if _, example, ok := strings.Cut(want, " like "); ok {
+		hint = "write " + example
+	}
 	switch {
+	case v.kind == kindAlias:
+		hint = aliasHint
+	case v.kind == kindOther:
+		hint = "remove the tag"
 	case strings.HasPrefix(want, "text") && (v.kind == kindInt || v.kind == kindFloat || v.kind == kindBool):
 		hint = fmt.Sprintf("put it in quotes: %q", v.text)
 	case strings.HasPrefix(want, "a list") && v.kind <= kindBool:
 		hint = "put it in brackets: [ ... ]"
+	case strings.HasPrefix(want, "a list") && v.kind == kindMap:
+		hint = "start each entry with a dash: - name: ..."
 	}
 	d.fail(v, fmt.Sprintf("is %s, want %s", v.kind, want), hint)
 }
@@ -52,12 +65,13 @@ func (d *decoder) oneOf(v value, words []string) (int, bool) {
 			return i, true
 		}
 	}
-	rule := "want one of " + strings.Join(words, ", ")
+	hint := toDefault
 	if near := closest(v.text, words); near != "" {
-		d.fail(v, rule, "did you mean "+near+"?")
-	} else {
-		d.fail(v, rule, "")
+		hint = "did you mean " + near + "?"
+	} else if near := otherValues()[normal(v.text)]; slices.Contains(words, near) {
+		hint = "did you mean " + near + "?"
 	}
+	d.fail(v, "want one of "+strings.Join(words, ", "), hint)
 	return 0, false
 }
 
@@ -67,7 +81,7 @@ func (d *decoder) boolean(v value, dst *bool) {
 		*dst = v.text == "true" || v.text == "True" || v.text == "TRUE"
 		return
 	}
-	hint := ""
+	hint := toDefault
 	switch strings.ToLower(v.text) {
 	case "yes", "on", "1", "true", "y":
 		hint = "write true"
@@ -84,11 +98,15 @@ func (d *decoder) integer(v value, dst *int, lo, hi int) {
 	case v.kind == kindText && err == nil:
 		d.fail(v, "is text, want a whole number", "remove the quotes: "+v.text)
 	case v.kind != kindInt:
-		d.fail(v, fmt.Sprintf("want a whole number from %d to %d", lo, hi), "")
+		hint := toDefault
+		if v.kind == kindText && strings.ContainsAny(v.text, "kKmM") && strings.ContainsAny(v.text, "123456789") {
+			hint = "write the number out, like 16384"
+		}
+		d.fail(v, fmt.Sprintf("want a whole number from %d to %d", lo, hi), hint)
 	case err != nil || n > int64(hi):
-		d.fail(v, fmt.Sprintf("must be at most %d", hi), "")
+		d.fail(v, fmt.Sprintf("must be at most %d", hi), toDefault)
 	case n < int64(lo):
-		d.fail(v, fmt.Sprintf("must be at least %d", lo), "")
+		d.fail(v, fmt.Sprintf("must be at least %d", lo), toDefault)
 	default:
 		*dst = int(n)
 	}
@@ -125,9 +143,9 @@ func (d *decoder) duration(v value, dst *time.Duration, lo, hi time.Duration) {
 	case err != nil:
 		d.fail(v, "want a duration with the units h, m, s, ms, like 60m or 1h30m", durationHint(v.text))
 	case n < lo:
-		d.fail(v, "must be at least "+shortDuration(lo), "")
+		d.fail(v, "must be at least "+shortDuration(lo), toDefault)
 	case n > hi:
-		d.fail(v, "must be at most "+shortDuration(hi), "")
+		d.fail(v, "must be at most "+shortDuration(hi), toDefault)
 	default:
 		*dst = n
 	}
@@ -139,7 +157,7 @@ func durationHint(text string) string {
 	digits := strings.TrimRight(compact, "abcdefghijklmnopqrstuvwxyz")
 	n, err := strconv.Atoi(digits)
 	if err != nil || n < 0 || n > 1e6 {
-		return ""
+		return toDefault
 	}
 	switch compact[len(digits):] {
 	case "d", "day", "days":
@@ -153,7 +171,7 @@ func durationHint(text string) string {
 	case "w", "week", "weeks":
 		return fmt.Sprintf("write %dh", 7*24*n)
 	}
-	return ""
+	return toDefault
 }
 
 // sizeUnits are the units of a size, the longest first, so that B does not match the end of KiB.
@@ -178,13 +196,13 @@ func (d *decoder) size(v value, dst *int64, lo, hi int64) {
 	case !ok:
 		d.fail(v, "want a size in B, KiB, MiB or GiB, like 64MiB", sizeHint(v.text))
 	case n < lo:
-		hint := ""
+		hint := toDefault
 		if v.kind == kindInt && n > 0 {
 			hint = "a number without a unit is bytes: write " + v.text + "MiB?"
 		}
 		d.fail(v, "must be at least "+shortSize(lo), hint)
 	case n > hi:
-		d.fail(v, "must be at most "+shortSize(hi), "")
+		d.fail(v, "must be at most "+shortSize(hi), toDefault)
 	default:
 		*dst = n
 	}
@@ -213,7 +231,7 @@ func sizeHint(text string) string {
 	compact := strings.ToLower(strings.ReplaceAll(text, " ", ""))
 	digits := strings.TrimRight(compact, "abcdefghijklmnopqrstuvwxyz")
 	if _, ok := parseSize(digits); !ok {
-		return ""
+		return toDefault
 	}
 	switch compact[len(digits):] {
 	case "k", "kb", "kib", "ki":
@@ -223,7 +241,7 @@ func sizeHint(text string) string {
 	case "g", "gb", "gib", "gi":
 		return "write " + digits + "GiB"
 	}
-	return ""
+	return toDefault
 }
 
 // address stores a listening address, host:port.
@@ -250,7 +268,7 @@ func (d *decoder) address(v value, dst *string) {
 		return
 	}
 	if rule := portRule(port, 0); rule != "" {
-		d.fail(v, rule, "")
+		d.fail(v, rule, "like 8080; 0 takes a free one")
 		return
 	}
 	*dst = v.text

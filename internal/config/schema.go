@@ -81,7 +81,7 @@ func fullFields(f *Full) []field {
 			case v.kind == kindInt:
 				d.integer(v, &f.MaxNumSeqs, 1, 100_000)
 			default:
-				d.fail(v, "want auto or a whole number from 1 to 100000", "")
+				d.fail(v, "want auto or a whole number from 1 to 100000", toDefault)
 			}
 		}},
 		{"projected_kv", func(d *decoder, v value) { d.share(v, &f.ProjectedKV) }},
@@ -122,10 +122,10 @@ func (d *decoder) list(v value, of string, most int) []value {
 	}
 	items := d.items(v)
 	if len(items) == 0 {
-		d.fail(v, "is an empty list", "")
+		d.fail(v, "is an empty list", "add an entry")
 	}
 	if len(items) > most {
-		d.fail(v, fmt.Sprintf("has %d entries, more than %d", len(items), most), "")
+		d.fail(v, fmt.Sprintf("has %d entries, more than %d", len(items), most), "split it")
 		return nil
 	}
 	for _, item := range items {
@@ -183,8 +183,8 @@ func (d *decoder) poolName(v value, dst *string) {
 	for i, r := range name {
 		alnum := r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
 		if !alnum && (i == 0 || r != '-' && r != '_' && r != '.') {
-			hint := ""
-			if r >= 'A' && r <= 'Z' {
+			hint := "like chat-8k"
+			if r >= 'A' && r <= 'Z' && !looksSecret(name) {
 				hint = "write " + clip(strings.ToLower(name))
 			}
 			d.fail(v, "a pool's name has lower case letters, digits, '-', '_' and '.', and starts with a letter or digit", hint)
@@ -192,7 +192,7 @@ func (d *decoder) poolName(v value, dst *string) {
 		}
 	}
 	if len(name) > 63 {
-		d.fail(v, "a pool's name has at most 63 characters", "")
+		d.fail(v, "a pool's name has at most 63 characters", "it is a metric label: keep it short")
 		return
 	}
 	*dst = name
@@ -204,7 +204,7 @@ func (d *decoder) modelName(v value, dst *string) {
 		return
 	}
 	if len(name) > 256 {
-		d.fail(v, "a model's name has at most 256 bytes", "")
+		d.fail(v, "a model's name has at most 256 bytes", "take the name that the endpoints list")
 		return
 	}
 	*dst = name

@@ -103,7 +103,7 @@ func otherWords() map[string]string {
 	return map[string]string{
 		"port": "listen", "bind": "listen", "addr": "listen", "address": "listen", "host": "listen",
 		"metrics": "admin", "metrics_addr": "admin", "admin_addr": "admin", "admin_listen": "admin",
-		"timeout": "limit", "time_limit": "limit", "request_timeout": "limit", "read_timeout": "limit",
+		"timeout": "limit", "first_byte": "limit", "idle": "limit", "idle_timeout": "limit", "drain": "limit", "time_limit": "limit", "request_timeout": "limit", "read_timeout": "limit",
 		"max_body_size": "max_body", "body_limit": "max_body", "client_max_body_size": "max_body",
 		"backends": "endpoints", "upstreams": "endpoints", "servers": "endpoints", "targets": "endpoints",
 		"urls": "endpoints", "url": "endpoints", "workers": "endpoints", "addresses": "endpoints",
@@ -113,6 +113,17 @@ func otherWords() map[string]string {
 		"aliases": "models", "routes": "models", "logging": "log", "log_level": "log", "verbosity": "level",
 		"kv": "projected_kv", "max_kv": "projected_kv", "max_running": "max_num_seqs", "max_waiting": "waiting", "queue": "waiting",
 		"target": "serves", "alias": "serves", "to": "serves", "pool": "pools", "hostname": "dns", "service": "dns",
+	}
+}
+
+// otherValues are what other programs call a value of ours.
+func otherValues() map[string]string {
+	return map[string]string{
+		"round_robin": "least_request", "roundrobin": "least_request", "random": "least_request", "least_conn": "least_request",
+		"least_connections": "least_request", "p2c": "least_request", "cache_aware": "prefix", "kv": "prefix", "affinity": "prefix",
+		"trace": "debug", "fatal": "error", "critical": "error", "logfmt": "text", "console": "text", "plain": "text",
+		"no": "off", "none": "off", "false": "off", "disabled": "off", "never": "off", "on": "default", "true": "default", "yes": "default",
+		"queue": "requests", "shortest_queue": "requests", "cost": "seconds", "time": "seconds",
 	}
 }
 
@@ -135,6 +146,9 @@ func unknownKey(key, path string, fields []field) (rule, hint string) {
 	}
 	if at := elsewhere(plain, path); at != "" {
 		return rule, "it belongs to " + at
+	}
+	if near := otherWords()[plain]; near != "" {
+		return rule, "did you mean " + near + ", in " + elsewhere(near, path) + "?"
 	}
 	return rule, "known here: " + strings.Join(all, ", ")
 }
@@ -176,7 +190,7 @@ func closest(text string, words []string) string {
 	text = normal(clip(text))
 	best, bestDistance := "", 1+max(1, len(text)/3)
 	for _, w := range words {
-		if text == w {
+		if text == w || len(text) >= 3 && (strings.HasPrefix(w, text) || strings.HasPrefix(text, w)) {
 			return w
 		}
 		if n := distance(text, w); n < bestDistance && n < len(w) {
