@@ -2,9 +2,11 @@ package app
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -17,32 +19,32 @@ import (
 // nothing and contacts nobody. One line per good file goes to stdout, everything else to stderr; it returns 1 when a file
 // is wrong and 2 when it was called wrongly.
 func Check(_ context.Context, args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("check", flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	whole := fs.Bool("print", false, "print each configuration with every default written out")
-	fs.Usage = func() { checkUsage(fs, stderr) }
-	if err := fs.Parse(args); err != nil {
+	flags := flag.NewFlagSet("check", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	whole := flags.Bool("print", false, "print each configuration with every default written out")
+	flags.Usage = func() { checkUsage(flags, stderr) }
+	if err := flags.Parse(args); err != nil {
 		return usageCode(err)
 	}
-	if fs.NArg() == 0 {
+	if flags.NArg() == 0 {
 		fmt.Fprintln(stderr, "pointsman check: name at least one file")
-		checkUsage(fs, stderr)
+		checkUsage(flags, stderr)
 		return 2
 	}
 	wrong := 0
-	for _, path := range fs.Args() {
+	for _, path := range flags.Args() {
 		if !checkFile(path, *whole, stdout, stderr) {
 			wrong++
 		}
 	}
 	if wrong > 0 {
-		fmt.Fprintf(stderr, "pointsman check: %d of %d files refused\n", wrong, fs.NArg())
+		fmt.Fprintf(stderr, "pointsman check: %d of %d files refused\n", wrong, flags.NArg())
 		return 1
 	}
 	return 0
 }
 
-func checkUsage(fs *flag.FlagSet, w io.Writer) {
+func checkUsage(flags *flag.FlagSet, w io.Writer) {
 	fmt.Fprint(w, `Usage: pointsman check [--print] FILE...
 
 Reads files without starting anything, and exits with 1 if one of them is wrong.
@@ -63,8 +65,8 @@ A configuration's endpoints files and key files are read too; endpoints are not 
   pick a
 
 `)
-	fs.SetOutput(w)
-	fs.PrintDefaults()
+	flags.SetOutput(w)
+	flags.PrintDefaults()
 }
 
 // checkFile reports on one file and returns whether it is good.
@@ -89,6 +91,9 @@ func checkFile(path string, whole bool, stdout, stderr io.Writer) bool {
 
 func checkCase(path string, stdout, stderr io.Writer) bool {
 	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%s: there is no such file", path)
+	}
 	if err == nil {
 		err = routecase.Run(path, data)
 	}

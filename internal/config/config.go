@@ -42,7 +42,7 @@ type Config struct {
 	// address of the endpoint that answered.
 	DebugHeaders bool
 
-	// Log (`log`) is what the program writes to standard error.
+	// Log (`log`) is what the program writes to standard error. The format needs a restart to change.
 	Log Log
 
 	// Pools (`pools`) are the groups of endpoints, at least one, in the order of the file.
@@ -117,9 +117,10 @@ type Full struct {
 	// requests.
 	Waiting int
 
-	// MaxNumSeqs (`full.max_num_seqs`, default auto = 0, 1 to 100000): full when so many requests run. auto takes
-	// what the model server tells, or its usual default where it tells nothing; set it to the server's
-	// --max-num-seqs when you set that.
+	// MaxNumSeqs (`full.max_num_seqs`, default auto = 0, 1 to 100000): full when so many requests run, per
+	// data-parallel rank. auto takes what the model server tells, else what it was seen to run at most while
+	// others waited; set it to the server's --max-num-seqs where you know it, since vLLM tells it in its
+	// development mode only.
 	MaxNumSeqs int
 
 	// ProjectedKV (`full.projected_kv`, default 0.95, above 0 up to 1): full when this prompt would bring the share
