@@ -26,10 +26,13 @@ func Choose(s *Snapshot, r *Request, hits []int32, exclude []uint64, rnd uint64)
 
 const (
 	scratch = 256 // endpoints whose price is kept between the two passes; beyond, it is computed again
-	noTier  = math.MaxUint8
+
+	isOpen = 0
+	isFull = 1
+	noTier = math.MaxUint8
 )
 
-// priced is one endpoint's rank: the tier first (admission, then full), the cost second.
+// priced is one endpoint's rank: the tier first, the cost second.
 type priced struct {
 	cost float64
 	tier uint8
@@ -53,10 +56,15 @@ func excluded(exclude []uint64, i int) bool {
 
 // hitOf turns a hit into tokens that count: an engine finds whole blocks only and always computes the last token.
 func (v *view) hitOf(e *Endpoint, hit int32) float64 {
-	if hit <= 0 || v.policy == LeastRequest || v.prompt < e.block() {
+	if hit <= 0 || v.policy == LeastRequest {
 		return 0
 	}
-	return min(float64(hit), v.prompt-1)
+	block := e.BlockSize
+	if block <= 0 {
+		block = defaultBlock
+	}
+	hit = min(hit, int32(v.prompt)-1)
+	return float64(hit - hit%block)
 }
 
 func (v *view) hitAt(s *Snapshot, hits []int32, i int) float64 {
@@ -69,20 +77,26 @@ func (v *view) hitAt(s *Snapshot, hits []int32, i int) float64 {
 // survey finds the best admission, the averages that stand in for unknown figures, and the endpoint that alone holds the most of
 // the prompt.
 func (v *view) survey(s *Snapshot, hits []int32, exclude []uint64) {
-	for i := range s.Endpoints {
-		if !excluded(exclude, i) {
-			v.best = min(v.best, rank(s.Endpoints[i].Admission))
+	for v.best = Normal; v.best <= LastResort; v.best++ { // nearly always done with the first
+		if v.surveyed(s, hits, exclude) {
+			return
 		}
 	}
-	longest, second := 0.0, 0.0
-	inFlight := 0.0
+	v.best = noTier
+}
+
+// surveyed looks at the endpoints of admission v.best; false when there are none.
+func (v *view) surveyed(s *Snapshot, hits []int32, exclude []uint64) bool {
+	var longest, second int32
+	inFlight, rho := 0.0, 0.0
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if excluded(exclude, i) || rank(e.Admission) != v.best {
+		if rank(e.Admission) != v.best || excluded(exclude, i) {
 			continue
 		}
 		v.candidates++
 		inFlight += count(e.Requests)
+		rho += within(e.Rho, 0, maxRho, 0)
 		if e.Known {
 			v.known++
 			v.meanRunning += count(e.Decoding) + count(e.ForeignRunning)
@@ -90,23 +104,41 @@ func (v *view) survey(s *Snapshot, hits []int32, exclude []uint64) {
 			v.meanWaiting += count(e.ForeignWaiting)
 			inFlight += count(e.ForeignRunning) + count(e.ForeignWaiting)
 		}
-		switch h := v.hitAt(s, hits, i); {
-		case h > longest:
-			longest, second, v.returner = h, longest, i
-		case h > second:
-			second = h
+		if i < len(hits) && hits[i] > second {
+			second = hits[i]
+			if second > longest {
+				longest, second, v.returner = hits[i], longest, i
+			}
 		}
+	}
+	if v.candidates == 0 {
+		return false
 	}
 	if v.known > 0 {
 		n := float64(v.known)
 		v.meanRunning, v.meanContext, v.meanWaiting = v.meanRunning/n, v.meanContext/n, v.meanWaiting/n
 	}
-	v.meanInFlight = inFlight / float64(max(1, v.candidates))
-	if longest == second {
+	n := float64(v.candidates)
+	v.meanInFlight = inFlight / n
+	v.busy = rho / n / (1 - rho/n)
+	v.returning(s, longest, second)
+	return true
+}
+
+// returning finds out what going back is worth. A conversation goes back to the one endpoint that holds more of it than any other,
+// even if that is a single short turn, as long as that endpoint has not much more in flight than the others: at most as
+// much as one round of conversations that all ask at once. While nobody else holds anything it may be a prefix that
+// everybody is about to use, so the patience is shorter.
+func (v *view) returning(s *Snapshot, longest, second int32) {
+	if longest == second || v.hitOf(&s.Endpoints[v.returner], longest) == 0 {
 		v.returner = -1
+		return
 	}
-	c := &v.p.Coeff
-	v.credit = v.p.Scale * (c.A + c.P*v.prompt)
+	v.spread = firstSpread
+	if second > 0 {
+		v.spread = returnSpread
+	}
+	v.credit = v.p.Scale * (v.p.Coeff.A + v.p.Coeff.P*v.prompt)
 }
 
 // rank puts a trial beside a normal endpoint.
@@ -118,24 +150,34 @@ func rank(admission uint8) uint8 {
 }
 
 // lowest prices every endpoint and returns the rank of the best. Pick carries the counts of full ones.
+//
+// Full endpoints are set aside while they are the exception. When many are full, those few that are not would be sent
+// whatever comes, whoever holds its prefix; the hits would fall, the load would rise, and the pool would never come back.
+// Then all are compared by cost, as they are when every one is full.
 func (v *view) lowest(s *Snapshot, hits []int32, exclude []uint64, kept *[scratch]priced) (priced, Pick) {
 	best := priced{tier: noTier, cost: math.Inf(1)}
+	anyone, full := best, 0
 	var pick Pick
 	for i := range s.Endpoints {
 		pr := priced{tier: noTier}
-		if e := &s.Endpoints[i]; !excluded(exclude, i) && rank(e.Admission) == v.best {
+		if e := &s.Endpoints[i]; rank(e.Admission) == v.best && !excluded(exclude, i) {
 			var set GateSet
-			pr, set = v.price(e, i, v.hitAt(s, hits, i), best.tier)
-			if set != 0 {
+			if pr, set = v.price(e, i, v.hitAt(s, hits, i)); set != 0 {
 				pick.count(set)
+				full++
 			}
 			if pr.tier < best.tier || pr.tier == best.tier && pr.cost < best.cost {
 				best = pr
 			}
+			anyone.cost = min(anyone.cost, pr.cost)
 		}
 		if i < scratch {
 			kept[i] = pr
 		}
+	}
+	if v.p.Gates == GatesDefault && v.p.WhenFull == Seconds && full < v.candidates && full > max(1, v.candidates/crowd) {
+		v.crowded = true
+		best.cost = anyone.cost
 	}
 	return best, pick
 }
@@ -148,23 +190,18 @@ func (p *Pick) count(set GateSet) {
 	}
 }
 
-// price ranks one endpoint; the cost of one that is of a worse tier than best does not matter and is not found out. When every
-// endpoint is full and the literal shortest queue is asked for, the cost is the number of requests.
-func (v *view) price(e *Endpoint, i int, hit float64, best uint8) (priced, GateSet) {
+// price ranks one endpoint. Where the literal shortest queue is asked for, the cost of a full one is its number of requests.
+func (v *view) price(e *Endpoint, i int, hit float64) (priced, GateSet) {
 	need := v.projected(e, hit)
 	set := v.full(e, need)
-	pr := priced{tier: rank(e.Admission) << 1}
-	if set != 0 {
-		pr.tier |= 1
-		if v.p.WhenFull == Requests {
-			pr.cost = queue(e)
-			return pr, set
-		}
+	if set != 0 && v.p.WhenFull == Requests {
+		return priced{tier: isFull, cost: queue(e)}, set
 	}
-	if pr.tier <= best {
-		var c cost
-		v.costOf(&c, e, i, hit, need)
-		pr.cost = c.sum()
+	var c cost
+	v.costOf(&c, e, i, hit, need)
+	pr := priced{tier: isOpen, cost: c.sum()}
+	if set != 0 {
+		pr.tier = isFull
 	}
 	return pr, set
 }
@@ -188,12 +225,12 @@ func (v *view) among(s *Snapshot, hits []int32, exclude []uint64, kept *[scratch
 		switch {
 		case i < scratch:
 			pr = kept[i]
-		case excluded(exclude, i) || rank(e.Admission) != v.best:
+		case rank(e.Admission) != v.best || excluded(exclude, i):
 			continue
 		default:
-			pr, _ = v.price(e, i, v.hitAt(s, hits, i), best.tier)
+			pr, _ = v.price(e, i, v.hitAt(s, hits, i))
 		}
-		if pr.tier != best.tier || pr.cost > limit {
+		if pr.tier == noTier || pr.tier != best.tier && !v.crowded || pr.cost > limit {
 			continue
 		}
 		var l load
@@ -210,7 +247,7 @@ func (v *view) among(s *Snapshot, hits []int32, exclude []uint64, kept *[scratch
 // tolerance is the difference up to which costs are equal. It is a share of the cost, and never more than a few steps of the
 // engine, so that a long queue is no excuse for a cold prefill.
 func (v *view) tolerance(best priced) float64 {
-	if best.tier&1 != 0 && v.p.WhenFull == Requests {
+	if best.tier == isFull && v.p.WhenFull == Requests {
 		return 0
 	}
 	a := v.p.Coeff.A * v.p.Scale
@@ -266,7 +303,7 @@ func (v *view) reason(s *Snapshot, hits []int32, exclude []uint64, tier uint8, h
 	switch {
 	case v.candidates == 1:
 		return ReasonOnlyOne
-	case tier&1 != 0:
+	case tier == isFull:
 		return ReasonAllFull
 	case hit == 0:
 		return ReasonLoad

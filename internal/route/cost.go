@@ -10,7 +10,9 @@ const (
 	defaultBlock    = 16   // tokens per KV block
 	maxRho          = 0.9
 	returnSpread    = 6    // requests above the mean up to which a conversation goes back to its endpoint
+	firstSpread     = 2    // the same while no other endpoint holds any of it
 	returnMaxKappa  = 1.6  // slower endpoints are not returned to
+	crowd           = 4    // full endpoints are set aside while they are at most one in so many, or one
 	tieShare        = 0.10 // costs this close to the lowest (as a share of the time to first token) are equal
 	defaultStall    = 0.3
 	defaultOutput   = 200
@@ -32,11 +34,14 @@ type view struct {
 	meanRunning  float64 // decoding, own and foreign, per candidate with a report
 	meanWaiting  float64 // foreign waiting
 	meanContext  float64
+	busy         float64 // price of a second of work: rho/(1-rho) of the candidates' mean rho
 	meanInFlight float64 // over all candidates of the best admission
 	returner     int     // slot that alone holds most of the prompt; -1
 	credit       float64 // seconds that going back there is worth
+	spread       float64 // requests in flight above the mean up to which it is
 	best         uint8   // best admission among the candidates
 	candidates   int     // with it
+	crowded      bool
 }
 
 // load is what counts as work on one endpoint: own, foreign, or the pool's average.
@@ -128,10 +133,7 @@ func (v *view) loadOf(l *load, e *Endpoint) {
 // kappa and scale.
 func (v *view) expect(e *Endpoint, l *load, hit float64) (wait, work float64) {
 	c := &v.p.Coeff
-	budget := count(e.Budget)
-	if budget == 0 {
-		budget = defaultBudget
-	}
+	budget := e.budget()
 	floor := c.A + c.B*l.decoding + c.C*l.context
 	rate := c.P + floor/max(minChunk, budget-l.decoding)
 	u := v.prompt - hit
@@ -157,13 +159,12 @@ func (v *view) costOf(k *cost, e *Endpoint, i int, hit, need float64) {
 	c := &v.p.Coeff
 	k.wait, k.work = kappa*scale*wait, kappa*scale*work
 	over, evicted := v.memory(e, hit, need)
-	rho := within(e.Rho, 0, maxRho, 0)
-	k.busy = rho / (1 - rho) * scale * (work + v.regret*c.P*evicted)
+	k.busy = v.busy * scale * (work + v.regret*c.P*evicted)
 	k.stall = v.p.StallShare * l.decoding * work * scale
 	k.step = v.output * (c.B*(l.decoding+1) + c.C*(l.context+v.prompt)) * scale
 	k.memory = over * v.p.Residence
 	k.rampUp(e)
-	if i == v.returner && kappa <= returnMaxKappa && l.inFlight <= v.meanInFlight+returnSpread {
+	if i == v.returner && kappa <= returnMaxKappa && l.inFlight <= v.meanInFlight+v.spread {
 		k.credit = -v.credit
 	}
 }
@@ -196,6 +197,14 @@ func (e *Endpoint) capacity() float64 {
 		return float64(e.CapacityTokens)
 	}
 	return count(e.Blocks) * count(e.BlockSize)
+}
+
+// budget returns the tokens of a step.
+func (e *Endpoint) budget() float64 {
+	if e.Budget > 0 {
+		return float64(e.Budget)
+	}
+	return defaultBudget
 }
 
 func (e *Endpoint) block() float64 {

@@ -50,7 +50,7 @@ func Explain(s *Snapshot, r *Request, hits []int32, exclude []uint64, rnd uint64
 		need := v.projected(e, hit)
 		var cost cost
 		v.costOf(&cost, e, i, hit, need)
-		pr, set := v.price(e, i, hit, noTier)
+		pr, set := v.price(e, i, hit)
 		c := Candidate{Slot: i, Full: set != 0, HitTokens: int32(hit), Gates: v.gateResults(e, need, set), Terms: cost.terms(v.policy),
 			Cost: cost.sum(), Chosen: i == x.Pick.Slot}
 		switch {
@@ -58,7 +58,7 @@ func Explain(s *Snapshot, r *Request, hits []int32, exclude []uint64, rnd uint64
 			c.Skipped = "excluded"
 		case rank(e.Admission) != v.best:
 			c.Skipped = "health"
-		case pr.tier != best.tier:
+		case pr.tier != best.tier && !v.crowded:
 			c.Skipped = "full"
 		default:
 			c.Tied = pr.cost <= limit
@@ -73,7 +73,7 @@ func (v *view) gateResults(e *Endpoint, need float64, set GateSet) []GateResult 
 	capacity := e.capacity()
 	waiting, projected := -1.0, -1.0
 	if e.Known {
-		waiting = count(e.Waiting)
+		waiting = float64(v.waiting(e))
 	}
 	if capacity > 0 {
 		projected = need / capacity

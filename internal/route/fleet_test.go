@@ -34,6 +34,7 @@ type call struct {
 
 	at         time.Duration
 	slot, hit  int
+	cached     int
 	pick       route.Pick
 	ticket     ledger.Ticket
 	seq        engine.Seq
@@ -90,10 +91,14 @@ type node struct {
 	e      *engine.Engine
 	slow   float64 // factor on step times
 	silent bool    // reports show nothing of its load
-	step   engine.Step
-	busy   bool
-	learn  route.Learner
-	picks  int
+	shown  int     // waiting requests that every report shows, of whomever
+
+	fixed time.Duration // > 0: no engine; every first token comes after it
+	hold  time.Duration // and the end so much later
+	step  engine.Step
+	busy  bool
+	learn route.Learner
+	picks int
 }
 
 type fleet struct {
@@ -105,7 +110,8 @@ type fleet struct {
 	books  *ledger.Ledger
 	index  *prefix.Index
 	avg    route.Averages
-	rnd    *rand.Rand
+	rnd    *rand.Rand // of the workload
+	chance *rand.Rand // of the picks, so that every policy sees the same arrivals
 	hits   []int32
 	raw    []int32
 	done   []*call
@@ -119,7 +125,8 @@ func fleetConfig() engine.Config {
 }
 
 func newFleet(n int, cfg engine.Config, report time.Duration, seed uint64) *fleet {
-	f := &fleet{books: ledger.New(), index: prefix.NewIndex(), rnd: rand.New(rand.NewPCG(seed, 9))}
+	f := &fleet{books: ledger.New(), index: prefix.NewIndex(), rnd: rand.New(rand.NewPCG(seed, 9)),
+		chance: rand.New(rand.NewPCG(seed, 10))}
 	f.snap.Params = route.DefaultParams()
 	for range n {
 		f.add(cfg)
@@ -189,6 +196,7 @@ func (f *fleet) report(i int) {
 		st := n.e.Stats()
 		e.Running, e.Waiting, e.KVUsage = int32(st.Running), int32(st.Waiting), st.KVUsage
 	}
+	e.Waiting += int32(n.shown)
 	own := f.books.Load(i)
 	foreign := max(0, int(e.Running+e.Waiting)-own.Requests)
 	e.ForeignWaiting = int32(min(foreign, max(0, int(e.Waiting)-(own.Requests-own.Decoding))))
@@ -215,7 +223,7 @@ func (f *fleet) send(c *call) {
 	chain := c.chain()
 	f.index.Hits(chain, f.raw)
 	for i, b := range f.raw {
-		f.hits[i] = b / bytesPerToken / 16 * 16
+		f.hits[i] = b / bytesPerToken
 		if int(b)/bytesPerToken >= c.prompt() {
 			f.hits[i] = int32(c.prompt() - 1)
 		}
@@ -227,7 +235,7 @@ func (f *fleet) send(c *call) {
 	if f.choose != nil {
 		c.pick = f.choose(f, &r, c)
 	} else {
-		c.pick = route.Choose(&f.snap, &r, f.hits, nil, f.rnd.Uint64())
+		c.pick = route.Choose(&f.snap, &r, f.hits, nil, f.chance.Uint64())
 	}
 	c.slot, c.hit = c.pick.Slot, int(f.hits[c.pick.Slot])
 	n := f.nodes[c.slot]
@@ -236,6 +244,13 @@ func (f *fleet) send(c *call) {
 	n.learn.BookWork(c.pick.Work, f.now)
 	f.index.Insert(c.slot, chain, f.now)
 	f.touch(c.slot)
+	if n.fixed > 0 {
+		out := engine.Output{Seq: &c.seq, First: true, Cached: c.hit}
+		c.seq.Data = c
+		f.at(f.now+secs(n.fixed.Seconds()*n.slow), func() { f.output(c, out) })
+		f.at(f.now+secs((n.fixed+n.hold).Seconds()*n.slow)+1, func() { f.output(c, engine.Output{Seq: &c.seq, Finished: engine.Stop}) })
+		return
+	}
 	c.seq = engine.Seq{Data: c, Hashes: c.hashes(16), PromptTokens: c.prompt(), MaxTokens: c.output}
 	if err := n.e.Add(&c.seq); err != nil {
 		panic(err)
@@ -268,7 +283,7 @@ func (f *fleet) kick(i int) {
 func (f *fleet) output(c *call, out engine.Output) {
 	n := f.nodes[c.slot]
 	if out.First {
-		c.first = f.now
+		c.first, c.cached = f.now, out.Cached
 		f.books.Prefilled(c.ticket, f.now)
 		n.learn.ObserveTTFT((f.now - c.at).Seconds(), c.pick.Predicted, f.now)
 		if out.Cached < c.hit-64 {

@@ -64,7 +64,7 @@ func (v *view) full(e *Endpoint, need float64) GateSet {
 		return 0
 	}
 	var set GateSet
-	if v.waitingApplies(e) && int64(e.Waiting) >= int64(v.p.FullWaiting) {
+	if v.waitingApplies(e) && v.waiting(e) >= int64(v.p.FullWaiting) {
 		set |= 1 << GateWaiting
 	}
 	if e.MaxNumSeqs > 0 && e.sequences() >= int64(e.MaxNumSeqs) {
@@ -79,6 +79,15 @@ func (v *view) full(e *Endpoint, need float64) GateSet {
 // waitingApplies: a long prompt is what makes others wait; sending each one to an endpoint where nothing waits blocks one more.
 func (v *view) waitingApplies(e *Endpoint) bool {
 	return e.Known && (v.p.Gates == GatesStrict || v.prompt < float64(v.p.LongPrompt))
+}
+
+// waiting returns the requests that wait on e for reasons unknown.
+func (v *view) waiting(e *Endpoint) int64 {
+	n := int64(max(0, e.Waiting))
+	if v.p.Gates == GatesStrict {
+		return n
+	}
+	return max(0, n-int64(max(0, e.AtReport.Requests-e.AtReport.Decoding)))
 }
 
 // sequences is what runs on e, reported or own, whichever is more.

@@ -10,7 +10,7 @@ const (
 	kappaGain  = 0.05
 	kappaPrior = 4                // observations that the pool's mean counts for
 	kappaDead  = 0.35             // log of observed/predicted within which endpoints are equal: noise, not speed
-	kappaFade  = 20 * time.Second // unused knowledge fades with this time constant
+	kappaFade  = 30 * time.Second // unused knowledge fades with this time constant
 	rhoWindow  = 30               // seconds
 	poolGain   = 0.02
 	maxLog     = 6.9 // ln 1000: bound of one observation
