@@ -1,11 +1,12 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -78,7 +79,7 @@ func (d *decoder) fail(v value, rule, hint string) { d.failShowing(v, show(v), r
 
 // failShowing is fail with the text that stands for the value, "" for none.
 func (d *decoder) failShowing(v value, shown, rule, hint string) {
-	if slices.ContainsFunc(strings.Fields(hint), looksSecret) {
+	if holdsSecret(hint) {
 		hint = "" // a suggestion may repeat what was written
 	}
 	d.errs = append(d.errs, &Error{File: v.file, Line: v.line, Column: v.col, Key: v.path, Value: shown, Rule: rule, Hint: hint})
@@ -104,6 +105,14 @@ func (d *decoder) document(data []byte) (root value, ok bool) {
 	top := value{file: d.name, line: 1, col: 1, kind: kindNull}
 	if len(data) > maxFile {
 		d.fail(top, fmt.Sprintf("the file has %d bytes, more than %d", len(data), maxFile), "is this the right file?")
+		return top, false
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if at := bytes.IndexFunc(data, func(r rune) bool { return r == utf8.RuneError }); at >= 0 && !utf8.Valid(data) {
+		before := string(data[:at])
+		top.line += strings.Count(before, "\n")
+		top.col = 1 + utf8.RuneCountInString(before[strings.LastIndex(before, "\n")+1:])
+		d.failShowing(top, "", "not YAML: not UTF-8", "save the file as UTF-8")
 		return top, false
 	}
 	file, err := parseYAML(data)

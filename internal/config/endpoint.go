@@ -93,7 +93,7 @@ func hostRule(host, scheme, port string) (rule, hint string) {
 
 // bareHint guesses for a URL without a scheme.
 func bareHint(raw string) string {
-	if canonical, rule, _ := parseEndpoint("http://" + raw); rule == "" {
+	if canonical, rule, _ := parseEndpoint("http://" + raw); rule == "" && !holdsSecret(raw) {
 		return "write " + canonical
 	}
 	return "like http://10.0.0.3:8000"
@@ -154,7 +154,7 @@ func (d *decoder) dnsName(v value, dst *string) {
 
 // redactURL quotes a URL without what may be a secret in it: the user part and everything behind a question mark.
 func redactURL(raw string) string {
-	if looksSecret(raw) {
+	if holdsSecret(raw) {
 		return ""
 	}
 	if i := strings.LastIndex(raw, "@"); i >= 0 {

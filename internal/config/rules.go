@@ -247,16 +247,7 @@ func (d *decoder) advise(c *Config) {
 		d.warn(d.top("debug_headers"), "shows the addresses of endpoints to every client", "keep it for debugging")
 	}
 	for i := range c.Pools {
-		p, path := &c.Pools[i], fmt.Sprintf("pools[%d].full", i)
-		if v, ok := d.seen[path]; ok && p.Gates == GatesOff {
-			d.warn(v, "has no effect with gates: off", "remove one of the two")
-		}
-		if v, ok := d.seen[path+".long_prompt"]; ok && p.Gates == GatesStrict {
-			d.warn(v, "has no effect with gates: strict, which applies every rule to every prompt", "remove one of the two")
-		}
-		if v, ok := d.seen[path+".projected_kv"]; ok && p.Full.ProjectedKV < 0.5 {
-			d.warn(v, "leaves more than half of the KV memory unused", "0.95 is the default")
-		}
+		d.advisePool(&c.Pools[i], fmt.Sprintf("pools[%d].full", i))
 	}
 	for i := range c.Models {
 		path := fmt.Sprintf("models[%d]", i)
@@ -264,6 +255,19 @@ func (d *decoder) advise(c *Config) {
 		if v, ok := d.seen[path+".serves"]; ok && !pools && c.Models[i].Serves == c.Models[i].Name {
 			d.warn(v, "is the model's own name, so the entry changes nothing", "remove the entry")
 		}
+	}
+}
+
+// advisePool looks at a pool's thresholds, which are at path.
+func (d *decoder) advisePool(p *Pool, path string) {
+	if v, ok := d.seen[path]; ok && p.Gates == GatesOff {
+		d.warn(v, "has no effect with gates: off", "remove one of the two")
+	}
+	if v, ok := d.seen[path+".long_prompt"]; ok && p.Gates == GatesStrict {
+		d.warn(v, "has no effect with gates: strict, which applies every rule to every prompt", "remove one of the two")
+	}
+	if v, ok := d.seen[path+".projected_kv"]; ok && p.Full.ProjectedKV < 0.5 {
+		d.warn(v, "leaves more than half of the KV memory unused", "0.95 is the default")
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // toDefault is the suggestion where there is nothing better to say about an optional key.
@@ -47,8 +46,6 @@ func (d *decoder) str(v value, dst *string) bool {
 		d.fail(v, "is empty", "give it a value, or remove the key")
 	case strings.TrimSpace(v.text) != v.text:
 		d.fail(v, "has white space around it", fmt.Sprintf("write %q", clip(strings.TrimSpace(v.text))))
-	case !utf8.ValidString(v.text):
-		d.fail(v, "is not UTF-8", "save the file as UTF-8")
 	case strings.ContainsFunc(v.text, func(r rune) bool { return r < ' ' || r == 0x7f }):
 		d.fail(v, "has control characters in it", "remove them")
 	default:
@@ -314,13 +311,13 @@ func validHost(host string) bool {
 	if host == "" || len(host) > 253 || strings.Contains(host, "..") || strings.HasPrefix(host, ".") {
 		return false
 	}
-	digits := true
+	letters := false // without one, 10.0.0 or 300.1.1.1 is an address that was mistyped
 	for _, r := range host {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '-' || r == '_'
-		if !letter && r != '.' && (r < '0' || r > '9') {
+		if !letter && !strings.ContainsRune("0123456789.", r) {
 			return false
 		}
-		digits = digits && !letter
+		letters = letters || letter
 	}
-	return !digits // 10.0.0 or 300.1.1.1 is an address that was mistyped
+	return letters
 }

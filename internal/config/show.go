@@ -16,7 +16,7 @@ import (
 func show(v value) string {
 	switch v.kind {
 	case kindText:
-		if looksSecret(v.text) || strings.Contains(v.text, "@") {
+		if holdsSecret(v.text) || strings.Contains(v.text, "@") {
 			return ""
 		}
 		return quote(v.text)
@@ -43,7 +43,7 @@ func clip(text string) string {
 
 // printable returns a key for a path: control characters and secrets replaced.
 func printable(key string) string {
-	if looksSecret(key) {
+	if holdsSecret(key) {
 		return hidden
 	}
 	return clip(strings.Map(func(r rune) rune {
@@ -63,6 +63,13 @@ func looksSecret(text string) bool {
 		}
 	}
 	return false
+}
+
+// holdsSecret reports whether a text has a word in it that looksSecret.
+func holdsSecret(text string) bool {
+	return looksSecret(text) || slices.ContainsFunc(strings.FieldsFunc(text, func(r rune) bool {
+		return r != '-' && r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}), looksSecret)
 }
 
 // looksRandom reports whether a text that should be a path is shaped like a generated key instead.
