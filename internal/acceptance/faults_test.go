@@ -161,7 +161,7 @@ func TestAllFailedThenRecovered(t *testing.T) {
 		s.handle.Store(&fault)
 	}
 	for i := range 40 {
-		if a := post(c, g, "/v1/chat/completions", chatBody([]message{{"user", words(i, 200)}}, 4)); a.status != 500 && a.status != 502 && a.status != 503 {
+		if a := post(c, g, "/v1/chat/completions", chatBody([]message{{"user", words(i, 200)}}, 4)); a.status < 500 {
 			t.Fatalf("status %d while every endpoint fails: %s", a.status, a.body)
 		}
 	}

@@ -82,11 +82,11 @@ func newScripted(t *testing.T, ln net.Listener) *scripted {
 	s.page.Store(&page)
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	if ln != nil {
-		s.Server.Listener.Close()
-		s.Server.Listener = ln
+		s.Listener.Close()
+		s.Listener = ln
 	}
-	s.Server.Start()
-	t.Cleanup(func() { s.Server.CloseClientConnections(); s.Server.Close() })
+	s.Start()
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	s.name = strings.TrimPrefix(s.URL, "http://")
 	return s
 }
