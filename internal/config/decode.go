@@ -225,16 +225,15 @@ func (d *decoder) valueOf(n ast.Node, path string) value {
 	switch x := d.resolve(n).(type) {
 	case *ast.StringNode:
 		v.kind, v.text = kindText, x.Value
+		if x.Token.Type == token.StringType && exponent(x.Value) {
+			v.kind = kindFloat
+		}
 	case *ast.LiteralNode:
 		v.kind, v.text = kindText, x.Value.Value
 	case *ast.IntegerNode:
 		v.kind, v.text = kindInt, x.Token.Value
-	case *ast.FloatNode:
-		v.kind, v.text = kindFloat, x.Token.Value
-	case *ast.InfinityNode:
-		v.kind, v.text = kindFloat, x.Token.Value
-	case *ast.NanNode:
-		v.kind, v.text = kindFloat, x.Token.Value
+	case *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		v.kind, v.text = kindFloat, x.GetToken().Value
 	case *ast.BoolNode:
 		v.kind, v.text = kindBool, x.Token.Value
 	case *ast.MappingNode, *ast.MappingValueNode:
@@ -248,6 +247,12 @@ func (d *decoder) valueOf(n ast.Node, path string) value {
 		v.kind = kindOther
 	}
 	return v
+}
+
+// exponent reports whether an unquoted text is a number like 9e-1, which the library takes for text.
+func exponent(s string) bool {
+	_, err := strconv.ParseFloat(s, 64)
+	return err == nil && strings.ContainsAny(s, "eE") && strings.ContainsAny(s[:1], "+-.0123456789")
 }
 
 // place returns where a node starts: of a block mapping, its first key, since its own token is a colon.

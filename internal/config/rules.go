@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 )
 
@@ -35,7 +36,7 @@ func (d *decoder) top(key string) value {
 func (d *decoder) checkSockets(c *Config) {
 	lh, lp, err1 := net.SplitHostPort(c.Listen)
 	ah, ap, err2 := net.SplitHostPort(c.Admin)
-	if err1 != nil || err2 != nil || lp != ap || lp == "0" {
+	if err1 != nil || err2 != nil || lp != ap || lp == "0" || d.failed("listen") || d.failed("admin") {
 		return
 	}
 	if lh != ah && !everyInterface(lh) && !everyInterface(ah) {
@@ -48,6 +49,14 @@ func (d *decoder) checkSockets(c *Config) {
 		return
 	}
 	d.fail(at, "the same socket as listen, "+c.Listen, "give admin a port of its own")
+}
+
+// failed reports whether the value of a key was refused, so that its default stands in the configuration.
+func (d *decoder) failed(key string) bool {
+	v, set := d.seen[key]
+	return set && slices.ContainsFunc(d.errs, func(e *Error) bool {
+		return e.File == v.file && e.Line == v.line && e.Column == v.col && e.Key == v.path
+	})
 }
 
 func everyInterface(host string) bool { return host == "" || host == "0.0.0.0" || host == "::" }
@@ -203,12 +212,12 @@ func (d *decoder) checkLoops(c *Config) {
 			if rule != "" {
 				continue
 			}
-			for _, own := range []string{c.Listen, c.Admin} {
-				if reaches(u, own) {
+			for key, own := range map[string]string{"listen": c.Listen, "admin": c.Admin} {
+				if !d.failed(key) && reaches(u, own) {
 					d.fail(v, "is the gateway itself, which listens on "+own, "name the model server's own port")
 				}
 			}
-			if other, again := where[u]; again && other != c.Pools[i].Name {
+			if other, again := where[u]; again {
 				d.warn(v, "is also in pool "+other+", so each pool sees the other's requests as foreign load", "keep an endpoint in one pool")
 			}
 			where[u] = c.Pools[i].Name
