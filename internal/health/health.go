@@ -52,6 +52,7 @@ const (
 	KindStatus              // 5xx
 	KindTimeout             // a limit ran out
 	KindDrain               // the answer of a draining engine
+	KindBusy                // refused for load: no failure; Busy tells for how long
 )
 
 // Times. The reasons are with the rules that use them.
@@ -185,6 +186,8 @@ func (m *Machine) Failed(now time.Duration, k Kind) {
 	case KindDrain:
 		m.eject(now, drainPause)
 		m.drained = true
+	case KindBusy:
+		m.ClientError(now)
 	case KindTimeout:
 		if now-m.moved > silence || m.trial {
 			m.eject(now, ejectFirst)

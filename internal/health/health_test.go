@@ -232,6 +232,20 @@ func TestClientErrorsNeverCount(t *testing.T) {
 	s.want(Ready, Normal)
 }
 
+func TestRefusalForLoadIsNoFailure(t *testing.T) {
+	s := ready(t)
+	s.pick(0)
+	s.m.Failed(s.now, KindBusy)
+	s.want(Ready, Normal)
+}
+
+// A clock may start at zero: the first probe is due at once.
+func TestFirstProbe(t *testing.T) {
+	if at := New(0).ProbeAt(0); at != 0 {
+		t.Errorf("first probe at %v, want at once", at)
+	}
+}
+
 func TestPardon(t *testing.T) {
 	s := ready(t)
 	for range 5 {
@@ -483,7 +497,7 @@ func randomEvent(rnd *rand.Rand, m *Machine, now time.Duration) {
 	case 1:
 		m.Succeeded(now, ms)
 	case 2, 3:
-		m.Failed(now, Kind(rnd.IntN(6)))
+		m.Failed(now, Kind(rnd.IntN(7)))
 	case 4:
 		m.ClientError(now)
 	case 5:

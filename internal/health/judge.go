@@ -95,7 +95,7 @@ func (m *Machine) ProbeAt(now time.Duration) time.Duration {
 	case m.badCodes+m.badProbes > 0 && m.inFlight > 0:
 		return m.probed + probeFirst // its open answers depend on it
 	case !m.heard || m.ejected || m.leaving || m.badCodes+m.badProbes > 0:
-		return next
+		return max(0, next)
 	case m.asleep:
 		return never
 	case m.inFlight > 0:
