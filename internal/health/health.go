@@ -8,8 +8,8 @@ type State uint8
 // States.
 const (
 	Unknown  State = iota // nothing was heard of it yet
-	Warming               // it answered, no request has succeeded yet
-	Ready                 // in use
+	Warming               // another process took its place, or its port is open: it has not shown yet that it works
+	Ready                 // in use: a request succeeded, or it answered /health or /metrics well
 	Ejected               // it failed or is wedged; back after a trial
 	Draining              // it refuses new work and finishes what it has
 	Asleep                // its engine sleeps: requests would hang
@@ -83,7 +83,7 @@ const (
 
 // Machine is the state of one endpoint. Use New.
 type Machine struct {
-	heard, proven bool // something answered at the address; a request succeeded
+	heard, proven bool // something answered at the address; it showed that it works
 	asleep        bool
 	leaving       bool // discovery takes it away
 
@@ -277,7 +277,7 @@ func (m *Machine) Released(now time.Duration) {
 func (m *Machine) Report(now time.Duration, ok bool) {
 	if ok {
 		m.reachable(now)
-		m.blind = false
+		m.proven, m.blind = true, false
 		return
 	}
 	if !m.blind {
@@ -295,7 +295,7 @@ func (m *Machine) Health(now time.Duration, code int, failed bool) {
 			m.until = min(m.until, now) // another process than the one that failed
 			m.drained = false
 		}
-		m.badCodes = 0
+		m.badCodes, m.proven = 0, true
 		m.reachable(now)
 		if !m.ejected {
 			m.probes = 0

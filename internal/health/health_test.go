@@ -83,8 +83,14 @@ func TestNewEndpointServesTheNextRequest(t *testing.T) {
 	s.want(Ready, Normal)
 
 	s = begin(t)
-	s.m.Report(s.now, true)
+	s.m.Connected(s.now)
 	s.want(Warming, Normal)
+	s.m.Report(s.now, true)
+	s.want(Ready, Normal)
+
+	s = begin(t)
+	s.m.Health(s.now, 200, false)
+	s.want(Ready, Normal)
 }
 
 // A refused connection takes the endpoint out at once. Time alone does not bring it back: a user would pay for the
