@@ -65,23 +65,9 @@ func (sc *scene) pick(a *ask) *outcome {
 // check says what is wrong with the words of a wish, before anything runs.
 func (sc *scene) check(words []string) string {
 	args := words[1:]
-	names := args
 	switch words[0] {
 	case "pick":
-		if len(args) == 1 && args[0] == "none" {
-			return ""
-		}
-		if len(args)%2 == 0 {
-			return "reading pick: want NAME, NAME or NAME, or none"
-		}
-		names = nil
-		for i, a := range args {
-			if i%2 == 0 {
-				names = append(names, a)
-			} else if a != "or" {
-				return "reading pick: " + strconv.Quote(a) + " between names, want or"
-			}
-		}
+		return sc.checkPick(args)
 	case "never", "full":
 		if len(args) == 0 {
 			return "reading " + words[0] + ": want NAME..."
@@ -96,6 +82,24 @@ func (sc *scene) check(words []string) string {
 		return ""
 	default:
 		return sc.checkFigures(words)
+	}
+	return sc.known(args)
+}
+
+func (sc *scene) checkPick(args []string) string {
+	if len(args) == 1 && args[0] == "none" {
+		return ""
+	}
+	if len(args)%2 == 0 {
+		return "reading pick: want NAME, NAME or NAME, or none"
+	}
+	var names []string
+	for i, a := range args {
+		if i%2 == 0 {
+			names = append(names, a)
+		} else if a != "or" {
+			return "reading pick: " + strconv.Quote(a) + " between names, want or"
+		}
 	}
 	return sc.known(names)
 }
@@ -165,15 +169,7 @@ func (o *outcome) meets(words []string) string {
 			return "found " + got
 		}
 	case "full":
-		found := []string{}
-		for _, c := range o.x.Candidates {
-			if c.Full {
-				found = append(found, o.sc.names[c.Slot])
-			}
-		}
-		if want := slices.DeleteFunc(slices.Clone(args), func(s string) bool { return s == "none" }); !sameNames(found, want) {
-			return "found " + listed(found)
-		}
+		return o.meetsFull(args)
 	case "hit":
 		want, _ := strconv.ParseFloat(args[1], 64)
 		if got := o.x.Candidates[o.slot(args[0])].HitTokens; float64(got) != want {
@@ -182,10 +178,29 @@ func (o *outcome) meets(words []string) string {
 	case "cost":
 		return o.meetsCost(args)
 	case "gate":
-		for _, g := range o.x.Candidates[o.slot(args[0])].Gates {
-			if g.Name == args[1] && g.Passed != (args[2] == "passes") {
-				return fmt.Sprintf("found %s, threshold %s", trim(g.Value), trim(g.Threshold))
-			}
+		return o.meetsGate(args)
+	}
+	return ""
+}
+
+func (o *outcome) meetsFull(args []string) string {
+	found := []string{}
+	for _, c := range o.x.Candidates {
+		if c.Full {
+			found = append(found, o.sc.names[c.Slot])
+		}
+	}
+	want := slices.DeleteFunc(slices.Clone(args), func(s string) bool { return s == "none" })
+	if !sameNames(found, want) {
+		return "found " + listed(found)
+	}
+	return ""
+}
+
+func (o *outcome) meetsGate(args []string) string {
+	for _, g := range o.x.Candidates[o.slot(args[0])].Gates {
+		if g.Name == args[1] && g.Passed != (args[2] == "passes") {
+			return fmt.Sprintf("found %s, threshold %s", trim(g.Value), trim(g.Threshold))
 		}
 	}
 	return ""
