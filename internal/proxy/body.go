@@ -34,11 +34,11 @@ func newStorage(budget int64, dir string, noFile func(error)) *storage {
 
 // take returns a chunk for a body of which about want bytes are still to come, or nil when the budget is used up.
 func (s *storage) take(want int64, force bool) []byte {
-	size := int64(bigChunk)
+	size, budget := int64(bigChunk), s.budget
 	if want <= smallChunk {
-		size = smallChunk
+		size, budget = smallChunk, 2*s.budget // a file for a small body costs more than the body
 	}
-	if s.used.Add(size) > s.budget && !force {
+	if s.used.Add(size) > budget && !force {
 		s.used.Add(-size)
 		return nil
 	}
@@ -68,6 +68,7 @@ type storedBody struct {
 	size   int64
 	inMem  int64
 	refs   atomic.Int32 // readers that are open, plus one until release
+	lost   atomic.Bool  // somebody may still look at the memory: it must not be used again
 	edit   edit
 }
 
@@ -188,18 +189,31 @@ func (b *storedBody) length() int64 {
 
 // open returns a new reader at the beginning. It fails after the body was freed.
 func (b *storedBody) open() (*bodyReader, error) {
+	if !b.ref() {
+		return nil, errBodyGone
+	}
+	return &bodyReader{b: b, with: b.edit.with}, nil
+}
+
+func (b *storedBody) ref() bool {
 	for {
 		n := b.refs.Load()
 		if n <= 0 {
-			return nil, errBodyGone
+			return false
 		}
 		if b.refs.CompareAndSwap(n, n+1) {
-			return &bodyReader{b: b, with: b.edit.with}, nil
+			return true
 		}
 	}
 }
 
-var errBodyGone = errors.New("reading stored body: already released")
+// whole returns the body if it lies in one piece of memory and goes out as it came.
+func (b *storedBody) whole() ([]byte, bool) {
+	if len(b.chunks) != 1 || b.file != nil || b.edit.to > 0 {
+		return nil, false
+	}
+	return b.chunks[0], true
+}
 
 // release gives up the owner's hold. It may be called once only; nil is fine.
 func (b *storedBody) release() {
@@ -213,6 +227,10 @@ func (b *storedBody) unref() {
 		return
 	}
 	for _, c := range b.chunks {
+		if b.lost.Load() {
+			b.store.used.Add(-int64(cap(c)))
+			continue
+		}
 		b.store.give(c)
 	}
 	b.chunks, b.first[0] = nil, nil

@@ -32,8 +32,9 @@ type Config struct {
 	MaxBody   int64         // bytes of a request body; 0 means 64 MiB
 	CutStream CutStream
 
-	// BodyMemory is how many bytes of request bodies may wait in memory over all requests, 0 meaning 24 MiB. What
-	// is beyond goes to unlinked files in TempDir ("" means the system's).
+	// BodyMemory is how many bytes of request bodies may wait in memory over all requests, 0 meaning 8 MiB, small
+	// ones twice that. What is beyond goes to unlinked files in TempDir ("" means the system's). The garbage
+	// collector lets the process grow to about twice what lives.
 	BodyMemory int64
 	TempDir    string
 
@@ -60,7 +61,7 @@ func (c Config) withDefaults() Config {
 		c.MaxBody = 64 << 20
 	}
 	if c.BodyMemory <= 0 {
-		c.BodyMemory = 24 << 20
+		c.BodyMemory = 8 << 20
 	}
 	if c.Transport == nil {
 		c.Transport = func(string) http.RoundTripper { return NewTransport(TransportConfig{}) }

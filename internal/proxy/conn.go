@@ -18,6 +18,8 @@ import (
 type upstreamConn struct {
 	net.Conn
 	read, written atomic.Int64
+	writeFailed   atomic.Bool  // some bytes of the last request never left us
+	peerClosed    atomic.Bool  // reading ended by the peer's FIN
 	unacked       atomic.Int64 // bytes that the peer had not acknowledged when the connection failed, plus one; 0: not known
 }
 
@@ -28,6 +30,9 @@ func (c *upstreamConn) Read(p []byte) (int, error) {
 	}
 	if err != nil {
 		c.noteQueue()
+		if closedByPeer(err) {
+			c.peerClosed.Store(true)
+		}
 	}
 	return n, err
 }
@@ -39,6 +44,7 @@ func (c *upstreamConn) Write(p []byte) (int, error) {
 	}
 	if err != nil {
 		c.noteQueue()
+		c.writeFailed.Store(true)
 	}
 	return n, err
 }
@@ -55,6 +61,7 @@ type connUse struct {
 	conn          *upstreamConn
 	read, written int64 // counters of conn when this use began
 	reused, got   bool
+	tls           bool      // what is written includes the alert at the end: a failed write proves nothing
 	at            time.Time // when the connection was handed over
 }
 
@@ -63,7 +70,7 @@ func (u *connUse) begin(info httptrace.GotConnInfo) {
 	u.got, u.reused, u.at = true, info.Reused, time.Now()
 	c := info.Conn
 	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
+		c, u.tls = t.NetConn(), true
 	}
 	u.conn, _ = c.(*upstreamConn)
 	if u.conn != nil {
@@ -76,12 +83,12 @@ func (u *connUse) begin(info httptrace.GotConnInfo) {
 const staleWindow = 100 * time.Millisecond
 
 // stale reports whether err only means that the endpoint had closed this idle connection before the request came: the
-// request was not seen there and may be sent again.
+// request cannot have been executed there and may be sent again.
 //
-// The sure signs: the transport says so, nothing was written, or the peer's FIN acknowledged no byte of it. An endpoint
-// that closed before the request arrived answers the request's bytes with a reset and never acknowledges them; one that
-// read the request and then closed acknowledges it by the FIN at the latest. A bare reset proves nothing: it may overtake
-// the acknowledgement of what was read.
+// The sure signs: the transport says so; some of the request's bytes never left us; or the peer's FIN acknowledged no
+// byte of it. An endpoint that closed before the request arrived answers the request's bytes with a reset and never
+// acknowledges them; one that read the request and then closed acknowledges it by the FIN at the latest. A bare reset
+// proves nothing: it may overtake the acknowledgement of what was read.
 func (u *connUse) stale(err error) bool {
 	if !u.got || !u.reused {
 		return false
@@ -89,17 +96,19 @@ func (u *connUse) stale(err error) bool {
 	if err.Error() == "http: server closed idle connection" { // net/http does not export it
 		return true
 	}
-	if u.conn == nil || u.conn.read.Load() != u.read {
+	if u.conn == nil || u.conn.read.Load() != u.read || !broken(err) {
 		return false
 	}
-	written := u.conn.written.Load() - u.written
-	if written == 0 {
-		return broken(err)
+	if u.unwritten() || u.conn.writeFailed.Load() && !u.tls {
+		return true
 	}
-	if u.conn.unacked.Load() > 0 {
-		return closedByPeer(err) && u.conn.unacked.Load()-1 >= written
+	if !u.conn.peerClosed.Load() {
+		return false
 	}
-	return closedByPeer(err) && time.Since(u.at) < staleWindow
+	if unacked := u.conn.unacked.Load(); unacked > 0 {
+		return unacked-1 >= u.conn.written.Load()-u.written
+	}
+	return time.Since(u.at) < staleWindow
 }
 
 // unwritten reports whether nothing of the request left us.

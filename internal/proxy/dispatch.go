@@ -167,30 +167,20 @@ func (x *exchange) attempt() (*http.Response, error) {
 
 // send makes one round trip.
 func (x *exchange) send(t http.RoundTripper) (*http.Response, error) {
-	x.use = connUse{}
+	x.upload.end(x.use.got)
+	x.use, x.upload = connUse{}, new(upload)
 	r := *x.out
 	endpoint := x.booking.Endpoint().URL
 	r.URL = &url.URL{Scheme: endpoint.Scheme, Host: endpoint.Host, RawQuery: x.out.URL.RawQuery, Path: x.api.Forward}
-	r.Body, r.GetBody, r.ContentLength = nil, nil, 0
-	if x.body != nil {
-		body, err := x.body.open()
-		if err != nil {
-			return nil, err
-		}
-		// No GetBody: the transport would send the request again by itself, after a reset too, when a client's header
-		// calls it idempotent.
-		r.Body, r.ContentLength, x.reader = body, x.body.length(), body
-		if r.ContentLength == 0 {
-			_ = body.Close()
-			r.Body = http.NoBody
-		}
-	}
 	trace := &httptrace.ClientTrace{GotConn: x.gotConn}
 	if outer := httptrace.ContextClientTrace(x.out.Context()); outer != nil && outer.Got1xxResponse != nil {
 		trace.Got1xxResponse = func(code int, h textproto.MIMEHeader) error {
 			cleanResponse(http.Header(h), endpoint.Host)
 			return outer.Got1xxResponse(code, h)
 		}
+	}
+	if err := x.upload.attach(&r, x.body, trace); err != nil {
+		return nil, err
 	}
 	return t.RoundTrip(r.WithContext(httptrace.WithClientTrace(x.ctx, trace)))
 }

@@ -33,7 +33,7 @@ type exchange struct {
 	booking pool.Booking
 	booked  bool
 
-	reader    *bodyReader   // of the last attempt
+	upload    *upload       // of the last round trip
 	out       *http.Request // as ReverseProxy prepared it, for each attempt
 	use       connUse       // connection of the last attempt
 	attempted bool          // an attempt is open, not yet counted
@@ -67,9 +67,7 @@ func (x *exchange) end() {
 	}
 	x.cancel(errEnded)
 	x.body.release()
-	if x.reader != nil {
-		_ = x.reader.Close() // the transport does so itself, unless it panicked
-	}
+	x.upload.end(x.use.got)
 	x.record()
 	if x.scanner != nil { // not before Done: the pool reads the blocks until then
 		x.p.scanners.Put(x.scanner)

@@ -95,9 +95,9 @@ func (x *exchange) intakeFailed(err error) {
 	cut := x.watch.cut.Load()
 	switch {
 	case errors.As(err, &e):
-		x.refuse(e)
+		x.refuseEarly(e)
 	case errors.Is(err, errTooLarge):
-		x.refuseLarge()
+		x.refuseEarly(tooLarge(x.p.cfg.MaxBody))
 	case cut != nil:
 		x.rec.Cause = err.Error()
 		x.failCut(cut)
@@ -121,23 +121,27 @@ const (
 	lingerTime  = 10 * time.Second
 )
 
-// refuseLarge answers 413 and then reads on for a while: a client that writes everything before it reads would otherwise
-// find its connection reset and never see why.
-func (x *exchange) refuseLarge() {
+// refuseEarly answers a request whose body is still coming and then reads on for a while: a client that writes everything
+// before it reads would otherwise find its connection reset and never see why.
+func (x *exchange) refuseEarly(e *llmapi.Error) {
 	x.commit()
-	limit := x.p.cfg.MaxBody
 	rc := http.NewResponseController(x.w)
 	_ = rc.EnableFullDuplex() // HTTP/1: answer while the body is still coming; an error means that it is so anyway
-	x.w.Header()["Connection"] = []string{"close"}
-	x.refuse(&llmapi.Error{Status: http.StatusRequestEntityTooLarge, Reason: llmapi.ReasonTooLarge, Type: "invalid_request_error", Code: "request_too_large",
-		Message: fmt.Sprintf("the request body is larger than the %s that this gateway (pointsman) accepts. This is the limit max_body in its "+
-			"configuration, not a lack of capacity: sending it again will not help.", byteSize(limit))})
+	x.refuse(e)
 	if x.in.Header.Get("Expect") != "" {
 		return // the client waits for our word before it sends
 	}
 	_ = rc.Flush()
 	_ = rc.SetReadDeadline(time.Now().Add(lingerTime))
-	_, _ = io.CopyN(io.Discard, x.in.Body, lingerBytes)
+	if _, err := io.CopyN(io.Discard, x.in.Body, lingerBytes); errors.Is(err, io.EOF) {
+		_ = rc.SetReadDeadline(time.Time{})
+	}
+}
+
+func tooLarge(limit int64) *llmapi.Error {
+	return &llmapi.Error{Status: http.StatusRequestEntityTooLarge, Reason: llmapi.ReasonTooLarge, Type: "invalid_request_error", Code: "request_too_large",
+		Message: fmt.Sprintf("the request body is larger than the %s that this gateway (pointsman) accepts. This is the limit max_body in its "+
+			"configuration, not a lack of capacity: sending it again will not help.", byteSize(limit))}
 }
 
 // byteSize writes a size as people and the configuration do.
