@@ -172,10 +172,10 @@ func simFleet(t *testing.T, n int, cfg vllmsim.Config) ([]*sim, []string) {
 // waitReady waits until the gateway has a report of n endpoints.
 func waitReady(t *testing.T, g *app.Gateway, n int) {
 	t.Helper()
-	eventually(t, 10*time.Second, func() string {
+	eventually(t, 5*time.Second, func() string {
 		ready := 0
 		for _, e := range status(t, g).Endpoints {
-			if e.State == "ready" && e.ReportAge != nil && len(e.Models) > 0 {
+			if (e.State == "ready" || e.State == "warming") && e.ReportAge != nil && len(e.Models) > 0 {
 				ready++
 			}
 		}
