@@ -115,23 +115,23 @@ func findings() []finding {
 	}
 	return []finding{
 		{LevelWarn, "ejected", "An endpoint is ejected", "%d endpoints are ejected",
-			"Requests to it failed. It is probed, and used again after one good answer.", "Look at the model server's log.", state("ejected")},
+			"Requests failed there. Probes and single trial requests find out when it can be used again.", "Look at the model server's log.", state("ejected")},
 		{LevelWarn, "gone", "An endpoint went away", "%d endpoints went away",
-			"It closed its port or said that it is shutting down.", "If that was not wanted: restart it, or remove it from the configuration.", state("gone")},
+			"The port was closed, or the server said that it is shutting down.", "If that was not wanted: restart it, or remove it from the configuration.", state("gone")},
 		{LevelInfo, "draining", "An endpoint is draining", "%d endpoints are draining",
-			"It refuses new work and finishes what it has.", "", state("draining")},
+			"New work is refused there, what runs is finished.", "", state("draining")},
 		{LevelInfo, "asleep", "An endpoint is asleep", "%d endpoints are asleep",
-			"Its engine has released the weights; it gets no requests.", "Wake it at its own /wake_up.", state("asleep")},
+			"The engine has released the weights; requests would hang, so none are sent.", "Wake it at its own /wake_up.", state("asleep")},
 		{LevelWarn, "stale_report", "An endpoint's report is stale", "%d endpoints have stale reports",
-			"It counts as average, never as a favourite, until it reports again.", "Check that its /metrics answers from here.",
+			"Without a fresh report an endpoint counts as average, never as a favourite.", "Check that its /metrics answers from here.",
 			func(ep *pool.EndpointStatus) bool {
 				return ep.ReportStale && (ep.State == "ready" || ep.State == "warming")
 			}},
 		{LevelWarn, "slow", "An endpoint is slower than its load explains", "%d endpoints are slower than their load explains",
-			"Its answers start several times later than predicted, so it gets less.", "Check clocks, throttling and neighbours of that machine.",
+			"Answers start several times later than predicted, so fewer requests are sent there.", "Check clocks, throttling and neighbours of that machine.",
 			func(ep *pool.EndpointStatus) bool { return ep.State == "ready" && ep.Slowness >= slownessNotice }},
 		{LevelInfo, "foreign", "Load bypasses the gateway", "Load bypasses the gateway at %d endpoints",
-			"It reports more requests than were sent from here; they are counted when picking.", "Find out who calls it directly: they get no prefix affinity.",
+			"More requests are reported than were sent from here; they are counted when picking.", "Find out who calls it directly: they get no prefix affinity.",
 			func(ep *pool.EndpointStatus) bool { return ep.Foreign > 0 }},
 	}
 }
