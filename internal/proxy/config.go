@@ -40,6 +40,10 @@ type Config struct {
 
 	DebugHeaders bool // show the endpoint and the reason of the pick to clients
 
+	// Previous is the Proxy that this one takes the place of, nil for none: connections, waiting bodies and the memory of
+	// stored responses are shared with it, so BodyMemory, TempDir and Transport stay as they were.
+	Previous *Proxy
+
 	// Transport makes the transport of one pool at its first use; nil means NewTransport with its defaults.
 	Transport func(pool string) http.RoundTripper
 }

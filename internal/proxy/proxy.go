@@ -15,22 +15,33 @@ import (
 type Proxy struct {
 	cfg     Config
 	reverse *httputil.ReverseProxy
-	bodies  *storage
-	sticky  stickies
-
-	mu         sync.RWMutex
-	transports map[string]http.RoundTripper // by pool name
+	*lasting
 
 	scanners sync.Pool // *llmapi.Scanner
 	taps     sync.Pool // *llmapi.Stream
+}
+
+// lasting is what outlives a change of the configuration: the Proxy that follows another shares it.
+type lasting struct {
+	bodies *storage
+	sticky stickies
+
+	mu         sync.RWMutex
+	transports map[string]http.RoundTripper // by pool name
 
 	cutting atomic.Bool // CutAll was called
 }
 
 // New returns a Proxy.
 func New(cfg Config) *Proxy {
-	p := &Proxy{cfg: cfg.withDefaults(), transports: map[string]http.RoundTripper{}}
-	p.bodies = newStorage(p.cfg.BodyMemory, p.cfg.TempDir, p.noTempFile())
+	p := &Proxy{cfg: cfg.withDefaults()}
+	if cfg.Previous != nil {
+		p.lasting = cfg.Previous.lasting
+	} else {
+		p.lasting = &lasting{transports: map[string]http.RoundTripper{}}
+		p.bodies = newStorage(p.cfg.BodyMemory, p.cfg.TempDir, p.noTempFile())
+	}
+	p.cfg.Previous = nil // its requests end by themselves
 	p.scanners.New = func() any { return new(llmapi.Scanner) }
 	p.taps.New = func() any { return new(llmapi.Stream) }
 	p.reverse = &httputil.ReverseProxy{
@@ -58,8 +69,8 @@ func (p *Proxy) noTempFile() func(error) {
 	}
 }
 
-// CutAll ends every request that is in flight within a second, streams with an error event, and every later one at once.
-// It is for the end of a drain.
+// CutAll ends every request that is in flight within a second, streams with an error event, and every later one too. It
+// is for the end of a drain, and holds for the Proxies that this one follows and that follow it.
 func (p *Proxy) CutAll() { p.cutting.Store(true) }
 
 // CloseIdle closes the connections to endpoints that are not in use.
