@@ -1,6 +1,16 @@
 package llmapi
 
-import "pointsman.dev/pointsman/internal/prefix"
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/cespare/xxhash/v2"
+	"pointsman.dev/pointsman/internal/prefix"
+)
+
+// maxModel bounds a model's name in bytes.
+const maxModel = 1024
 
 // A Request is what routing needs to know of a request body.
 type Request struct {
@@ -9,7 +19,8 @@ type Request struct {
 	HasModel bool
 	// ModelStart and ModelEnd are the byte offsets of the model's literal in the
 	// body as received: of a JSON string with its quotes, or of a form field's
-	// value. See ModelLiteral for what to put in its place.
+	// value. See ModelLiteral for what to put in its place. Both are 0 when the body
+	// names no model or null.
 	ModelStart, ModelEnd int64
 	Multipart            bool // the literal is a form value, not a JSON string
 
@@ -38,18 +49,214 @@ type Request struct {
 
 // ModelLiteral returns the bytes that replace [ModelStart, ModelEnd) to name
 // another model.
-func (r *Request) ModelLiteral(name string) []byte { return []byte(name) }
+func (r *Request) ModelLiteral(name string) []byte {
+	if r.Multipart {
+		return []byte(name)
+	}
+	return marshal(name)
+}
 
-// A Scanner reads one request body as it arrives. The zero value needs a Reset.
-type Scanner struct{ req Request }
+// A Scanner reads one request body as it arrives: a JSON object, or a form of
+// which it reads the fields. It holds no part of the body but the model's name and
+// a few numbers; its memory is bounded but for the block chain, 16 bytes for every
+// 256 of the prompt. The zero value needs a Reset.
+//
+// The canonical text of a prompt, which the chain is cut from, holds all that an
+// engine's own prefix hash depends on: roles, contents, tool calls and their
+// order, images and sounds by content, and null apart from empty and missing.
+// Escapes, space, and a text as string or as a single part make no difference.
+// What a chat template puts before the messages wherever it stands in the body
+// (tools, documents, template arguments), and what keeps caches apart (the model's
+// name, cache_salt) goes into the chain's seed.
+type Scanner struct {
+	api API
+	lx  lexer
+	off int64 // bytes before what is fed now
+	err *Error
+	req Request
+
+	form form
+
+	seen   uint64 // top-level keys so far, by knownKey
+	model  []byte
+	small  []byte // a short string that decides something
+	maxOut int    // max_completion_tokens, which goes before max_tokens
+
+	skip  int    // depth of the value that is skipped; 0: none
+	want  want   // what the next value is
+	sink  sink   // where the open string goes
+	to    target // where canonical text goes
+	depth int    // places in use
+	place [maxDepth + 1]place
+	media byte // kind of the media object
+
+	prompts  [2]prefix.Hasher
+	cur      int // the prompt that is being read; the other one is the longest so far
+	firstCut int // end of the current prompt's first message
+	bestCut  int
+	head     prefix.Hasher // what an API keeps outside of its messages
+	digest   xxhash.Digest // of the seed's key being read
+	digestN  int
+	inPrompt bool // the seed's key is text that a template renders
+	mediaSum xxhash.Digest
+	seed     uint64
+	before   int // bytes of tools and documents, which a template puts into the first message
+	blocks   []prefix.Block
+}
 
 // Reset makes the scanner ready for the body of a request to api.
-func (s *Scanner) Reset(api API) { _ = api; s.req = Request{N: 1} }
+func (s *Scanner) Reset(api API) {
+	s.api, s.off, s.err = api, 0, nil
+	s.lx.reset()
+	s.form.reset()
+	s.req = Request{N: 1, Multipart: api.Body == Multipart}
+	s.seen, s.model, s.small, s.maxOut = 0, s.model[:0], s.small[:0], 0
+	s.skip, s.want, s.sink, s.to, s.depth = 0, wantTop, sinkNone, toPrompt, 0
+	s.prompts[0].Reset()
+	s.prompts[1].Reset()
+	s.head.Reset()
+	s.cur, s.firstCut, s.bestCut = 0, 0, 0
+	s.seed, s.before = 0, 0
+	if cap(s.blocks) > 4096 {
+		s.blocks = nil // as prefix.Hasher does after an unusually long prompt
+	}
+	s.blocks = s.blocks[:0]
+}
 
 // Write reads the next bytes of the body. Any split gives the same result. The
 // error is an *Error; after one, every Write and Close returns it again.
-func (s *Scanner) Write(p []byte) error { _ = p; return nil }
+func (s *Scanner) Write(p []byte) error {
+	if s.err != nil {
+		return s.err
+	}
+	switch s.api.Body {
+	case JSON:
+		s.scanJSON(p)
+	case Multipart:
+		s.err = s.form.write(p, s.off, s)
+	}
+	s.off += int64(len(p))
+	if s.err != nil {
+		return s.err
+	}
+	return nil
+}
 
 // Close ends the body and returns what it asks for. The Request belongs to the
 // Scanner and is valid until its next Reset. The error is an *Error.
-func (s *Scanner) Close() (*Request, error) { return &s.req, nil }
+func (s *Scanner) Close() (*Request, error) {
+	if s.err == nil {
+		s.err = s.complete()
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	r := &s.req
+	r.Model, r.HasModel = string(s.model), len(s.model) > 0
+	if s.maxOut > 0 {
+		r.MaxTokens = s.maxOut
+	}
+	s.chain()
+	return r, nil
+}
+
+func (s *Scanner) complete() *Error {
+	switch {
+	case s.api.Body == Multipart:
+		return s.form.close()
+	case s.api.Body == NoBody || s.lx.complete():
+		return nil
+	case s.off == 0:
+		return s.bad("the request body is empty, expected a JSON object")
+	}
+	return s.bad(fmt.Sprintf("the request body is not valid JSON: it ends early, after %d bytes", s.off))
+}
+
+// chain puts the parts of the prompt together: seed, head, messages.
+func (s *Scanner) chain() {
+	s.endPrompt()
+	best := &s.prompts[1-s.cur]
+	seed := s.seed + sum64("model", s.model)
+	s.req.PromptBytes += s.head.Len() + s.before
+	base := 0
+	if n := s.head.Len(); n > 0 {
+		s.blocks, seed = s.head.BlocksAfter(seed, 0, s.blocks)
+		base = n + s.before
+		s.blocks[len(s.blocks)-1].End += int32(s.before)
+	}
+	from := len(s.blocks)
+	s.blocks, _ = best.BlocksAfter(seed, base, s.blocks)
+	if base == 0 {
+		// Tools count once the whole first message matches: most templates put them
+		// at its end.
+		for i := from; i < len(s.blocks); i++ {
+			if int(s.blocks[i].End) >= s.bestCut {
+				s.blocks[i].End += int32(s.before)
+			}
+		}
+	}
+	s.req.Blocks = s.blocks
+}
+
+// endPrompt ends the prompt that is being read, if there is one, and keeps the
+// longest.
+func (s *Scanner) endPrompt() {
+	h := &s.prompts[s.cur]
+	if h.Len() == 0 {
+		return
+	}
+	s.req.PromptBytes += h.Len()
+	s.req.Prompts++
+	if h.Len() > s.prompts[1-s.cur].Len() {
+		s.bestCut = s.firstCut
+		s.cur = 1 - s.cur
+	}
+	s.prompts[s.cur].Reset()
+	s.firstCut = 0
+}
+
+// endMessage marks a message boundary.
+func (s *Scanner) endMessage() {
+	h := &s.prompts[s.cur]
+	h.Cut()
+	if s.firstCut == 0 {
+		s.firstCut = h.Len()
+	}
+}
+
+func (s *Scanner) bad(msg string) *Error { return refuse(ReasonBadJSON, "", msg) }
+
+func refuse(reason, param, msg string) *Error {
+	return &Error{Status: http.StatusBadRequest, Reason: reason, Param: param, Message: msg}
+}
+
+func mistyped(param, rule string) *Error {
+	return refuse(ReasonBadType, param, fmt.Sprintf("%q must be %s", param, rule))
+}
+
+func duplicate(param string) *Error {
+	return refuse(ReasonDuplicateKey, param, fmt.Sprintf("the request body has %q twice", param))
+}
+
+// sum64 hashes a named value.
+func sum64(name string, value []byte) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	_, _ = d.WriteString(name)
+	_, _ = d.Write([]byte{0})
+	_, _ = d.Write(value)
+	return d.Sum64()
+}
+
+// number reads the text of a number that may be in quotes.
+func number(text []byte) (int, bool) {
+	var n json.Number
+	if json.Unmarshal(text, &n) != nil {
+		return 0, false
+	}
+	f, err := n.Float64()
+	if err != nil || f != f {
+		return 0, false
+	}
+	return int(max(min(f, 1<<40), -1<<40)), true
+}
