@@ -199,7 +199,11 @@ func TestNothingLeaks(t *testing.T) {
 	c := &http.Client{Transport: tr}
 	var aborted, finished atomic.Int64
 	parallel(1000, 40, func(i int) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(120))*time.Millisecond)
+		patience := 120
+		if i%5 == 0 {
+			patience = 1500 // some live to see their answer
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(patience))*time.Millisecond)
 		defer cancel()
 		if abortOne(ctx, c, g.API(), i) {
 			aborted.Add(1)
@@ -222,8 +226,8 @@ func TestNothingLeaks(t *testing.T) {
 	tr.CloseIdleConnections()
 
 	t.Logf("%d aborted, %d finished before their abort", aborted.Load(), finished.Load())
-	if aborted.Load() < 300 {
-		t.Errorf("only %d requests were aborted: the test shows nothing", aborted.Load())
+	if aborted.Load() < 300 || finished.Load() < 20 {
+		t.Errorf("%d aborted and %d finished: the test shows too little of one of them", aborted.Load(), finished.Load())
 	}
 	eventually(t, time.Second, func() string {
 		if n := metric(t, g, "pointsman_in_flight_requests"); n != 0 {
@@ -246,7 +250,7 @@ func TestNothingLeaks(t *testing.T) {
 
 // abortOne sends a request that its context may end at any moment: in the upload, before headers, in the stream.
 func abortOne(ctx context.Context, c *http.Client, url string, i int) bool {
-	body := chatBody([]message{{"user", words(i, 100+i%7*3000)}}, 60)
+	body := chatBody([]message{{"user", words(i, 100+i%7*3000)}}, 5+i%40)
 	body["stream"] = i%2 == 0
 	req, _ := http.NewRequestWithContext(ctx, "POST", url+"/v1/chat/completions", &slowReader{r: jsonBody(body), every: i%3 == 0, ctx: ctx})
 	req.Header.Set("Content-Type", "application/json")
