@@ -12,6 +12,7 @@ const (
 	returnSpread    = 6    // requests above the mean up to which a conversation goes back to its endpoint
 	firstSpread     = 2    // the same while no other endpoint holds any of it
 	returnMaxKappa  = 1.6  // slower endpoints are not returned to
+	plentyKV        = 0.5  // reported KV use below which own requests do not wait for memory
 	crowd           = 4    // full endpoints are set aside while they are at most one in so many, or one
 	tieShare        = 0.10 // costs this close to the lowest (as a share of the time to first token) are equal
 	defaultStall    = 0.3

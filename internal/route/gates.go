@@ -81,10 +81,13 @@ func (v *view) waitingApplies(e *Endpoint) bool {
 	return e.Known && (v.p.Gates == GatesStrict || v.prompt < float64(v.p.LongPrompt))
 }
 
-// waiting returns the requests that wait on e for reasons unknown.
+// waiting returns the requests whose waiting means that e is full. An engine reports at the end of a step, so whatever arrived
+// during that step waits; with a prompt in prefill that is most of the time. As long as memory is plentiful, own
+// requests without a first token are waiting for their turn, which the cost knows in seconds: counting them would send a
+// conversation away from its endpoint for every neighbour that asks at the same time.
 func (v *view) waiting(e *Endpoint) int64 {
 	n := int64(max(0, e.Waiting))
-	if v.p.Gates == GatesStrict {
+	if v.p.Gates == GatesStrict || !(e.KVUsage < plentyKV) {
 		return n
 	}
 	return max(0, n-int64(max(0, e.AtReport.Requests-e.AtReport.Decoding)))

@@ -7,7 +7,7 @@ import (
 
 func TestGates(t *testing.T) {
 	base := func() Endpoint {
-		return Endpoint{Known: true, BlockSize: 16, CapacityTokens: 100_000, MaxNumSeqs: 10, KVUsage: 0.5}
+		return Endpoint{Known: true, BlockSize: 16, CapacityTokens: 100_000, MaxNumSeqs: 10, KVUsage: 0.45}
 	}
 	cases := []struct {
 		name   string
@@ -23,6 +23,9 @@ func TestGates(t *testing.T) {
 		{"our own, between two steps", 1000, GatesDefault, func(e *Endpoint) {
 			e.Waiting, e.AtReport.Requests, e.AtReport.Decoding = 2, 5, 3
 		}, 0},
+		{"our own, with little memory left", 1000, GatesDefault, func(e *Endpoint) {
+			e.KVUsage, e.Waiting, e.AtReport.Requests, e.AtReport.Decoding = 0.5, 2, 5, 3
+		}, 1 << GateWaiting},
 		{"our own, strict", 1000, GatesStrict, func(e *Endpoint) {
 			e.Waiting, e.AtReport.Requests, e.AtReport.Decoding = 2, 5, 3
 		}, 1 << GateWaiting},
@@ -34,14 +37,14 @@ func TestGates(t *testing.T) {
 		{"own at the limit", 1000, GatesDefault, func(e *Endpoint) { e.Requests = 10 }, 1 << GateMaxNumSeqs},
 		{"own and foreign at the limit", 1000, GatesDefault, func(e *Endpoint) { e.Requests, e.ForeignRunning, e.Running = 6, 4, 10 }, 1 << GateMaxNumSeqs},
 		{"no limit known", 1000, GatesDefault, func(e *Endpoint) { e.Running, e.MaxNumSeqs = 5000, 0 }, 0},
-		{"the prompt does not fit", 46_000, GatesDefault, func(*Endpoint) {}, 1 << GateProjectedKV},
-		{"the prompt fits", 44_000, GatesDefault, func(*Endpoint) {}, 0},
+		{"the prompt does not fit", 51_000, GatesDefault, func(*Endpoint) {}, 1 << GateProjectedKV},
+		{"the prompt fits", 49_000, GatesDefault, func(*Endpoint) {}, 0},
 		{"booked since the report", 1000, GatesDefault, func(e *Endpoint) {
-			e.Requests, e.PromptTokens, e.NewTokens, e.UncachedTokens = 1, 44_000, 44_000, 44_000
+			e.Requests, e.PromptTokens, e.NewTokens, e.UncachedTokens = 1, 49_000, 49_000, 49_000
 		}, 1 << GateProjectedKV},
-		{"capacity from blocks", 46_000, GatesDefault, func(e *Endpoint) { e.CapacityTokens, e.Blocks = 0, 6250 }, 1 << GateProjectedKV},
+		{"capacity from blocks", 51_000, GatesDefault, func(e *Endpoint) { e.CapacityTokens, e.Blocks = 0, 6250 }, 1 << GateProjectedKV},
 		{"no capacity known", 1_000_000, GatesDefault, func(e *Endpoint) { e.CapacityTokens = 0 }, 0},
-		{"off", 50_000, GatesOff, func(e *Endpoint) { e.Waiting, e.Running = 5, 50 }, 0},
+		{"off", 60_000, GatesOff, func(e *Endpoint) { e.Waiting, e.Running = 5, 50 }, 0},
 	}
 	for _, c := range cases {
 		e := base()
