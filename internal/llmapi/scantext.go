@@ -52,6 +52,8 @@ func (s *Scanner) endContainer() {
 		s.endMessage()
 	case inMessages:
 		s.endPrompt()
+	case inFirst:
+		s.byte(markPart) // an empty list is no empty string
 	case inPrompts, inIDs:
 		s.endPrompt()
 	case inText:

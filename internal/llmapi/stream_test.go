@@ -335,7 +335,8 @@ func FuzzStream(f *testing.F) {
 		if factsOf(got) != factsOf(want) {
 			t.Fatalf("split:\n%s\nwhole:\n%s", factsOf(got), factsOf(want))
 		}
-		if !sse && json.Valid(body) && !want.lx.complete() {
+		// A number at the top has no end of its own.
+		if isContainer := bytes.ContainsAny(body, "{["); !sse && isContainer && json.Valid(body) && !want.lx.complete() {
 			t.Fatal("a valid JSON value was not read to its end")
 		}
 		if u, ok := want.Usage(); ok && (u.Prompt < 0 || u.Output < 0 || u.Cached < 0) {
