@@ -408,9 +408,22 @@ func (l *lexer) text() (piece []byte, end bool) {
 		l.pos++
 		return nil, true
 	}
-	l.pos++ // the backslash
+	return l.beginEscape(), false
+}
+
+// beginEscape takes a backslash, and the escape with it where that is one letter
+// and was received.
+func (l *lexer) beginEscape() []byte {
+	if l.pos+1 < len(l.buf) && l.high == 0 {
+		if r := unescape(l.buf[l.pos+1]); r != 0 {
+			l.pos += 2
+			l.tmp[0] = r
+			return l.tmp[:1]
+		}
+	}
+	l.pos++
 	l.esc = 1
-	return nil, false
+	return nil
 }
 
 // lone gives out a high surrogate that found no other half.
@@ -485,10 +498,10 @@ func appendSurrogate(p []byte, r rune) []byte {
 // unescape is the byte that an escape of one letter stands for, 0 for none.
 func unescape(c byte) byte {
 	switch c {
-	case '"', '\\', '/':
-		return c
 	case 'n':
 		return '\n'
+	case '"', '\\', '/':
+		return c
 	case 't':
 		return '\t'
 	case 'r':

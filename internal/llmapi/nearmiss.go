@@ -13,7 +13,7 @@ func NearMiss(name string, known []string) string {
 		return ""
 	}
 	plain := strings.ToLower(name)
-	best, bestCost := "", len(name)/4+1
+	best, bestCost := "", max(len(name)/4, 1)+1
 	for _, k := range known {
 		if len(k) > maxName {
 			continue
@@ -23,7 +23,7 @@ func NearMiss(name string, known []string) string {
 		if base(plain) == base(other) && base(plain) != "" {
 			cost = min(cost, 1)
 		}
-		if cost < bestCost || cost == bestCost && best == "" && cost <= len(name)/4 {
+		if cost < bestCost {
 			best, bestCost = k, cost
 		}
 	}

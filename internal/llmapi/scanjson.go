@@ -49,7 +49,11 @@ func (s *Scanner) scanJSON(p []byte) {
 		case tokBad:
 			s.err = s.bad(fmt.Sprintf("the request body is not valid JSON: %s at byte %d", s.lx.what, s.off+int64(s.lx.pos)))
 		case tokPiece:
-			s.piece(s.lx.piece)
+			if s.sink == sinkText && s.to == toPrompt {
+				s.plain()
+			} else {
+				s.piece(s.lx.piece)
+			}
 		case tokStringEnd:
 			s.endString()
 		case tokKey:
@@ -59,6 +63,20 @@ func (s *Scanner) scanJSON(p []byte) {
 		default:
 			s.value(t)
 		}
+	}
+}
+
+// plain moves the text of a prompt into its hasher: all but a little of a body's
+// bytes take this way.
+func (s *Scanner) plain() {
+	h, lx := &s.prompts[s.cur], &s.lx
+	h.Write(lx.piece)
+	for lx.pos < len(lx.buf) && lx.buf[lx.pos] != '"' && lx.state == lexInString {
+		piece, end := lx.text()
+		if end {
+			return
+		}
+		h.Write(piece)
 	}
 }
 

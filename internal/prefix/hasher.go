@@ -3,6 +3,7 @@ package prefix
 import (
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -96,6 +97,7 @@ func (h *Hasher) Blocks(seed uint64, dst []Block) []Block {
 func (h *Hasher) BlocksAfter(seed uint64, base int, dst []Block) ([]Block, uint64) {
 	h.Cut()
 	last := seed
+	dst = slices.Grow(dst, len(h.blocks))
 	for _, b := range h.blocks {
 		last = mix(b.Hash, seed)
 		dst = append(dst, Block{Hash: last, End: clampEnd(int64(b.End) + int64(base))})
@@ -106,6 +108,9 @@ func (h *Hasher) BlocksAfter(seed uint64, base int, dst []Block) ([]Block, uint6
 func (h *Hasher) add(sum uint64, n int) {
 	h.chain = mix(sum, h.chain)
 	h.end += int64(n)
+	if len(h.blocks) == cap(h.blocks) {
+		h.blocks = slices.Grow(h.blocks, max(32, len(h.blocks))) // double: append alone would copy a long chain ten times
+	}
 	h.blocks = append(h.blocks, Block{Hash: h.chain, End: clampEnd(h.end)})
 }
 
