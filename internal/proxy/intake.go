@@ -100,7 +100,10 @@ func (x *exchange) intakeFailed(err error) {
 		x.refuseEarly(tooLarge(x.p.cfg.MaxBody))
 	case cut != nil:
 		x.rec.Cause = err.Error()
+		x.commit()
+		_ = http.NewResponseController(x.w).EnableFullDuplex()
 		x.failCut(cut)
+		x.linger()
 	case errors.Is(err, errReadingBody):
 		// The client went away, or sent something that is no HTTP body. If it still listens it learns that.
 		x.outcome, x.rec.Cause = telemetry.OutcomeClientCancelled, err.Error()
@@ -128,9 +131,14 @@ func (x *exchange) refuseEarly(e *llmapi.Error) {
 	rc := http.NewResponseController(x.w)
 	_ = rc.EnableFullDuplex() // HTTP/1: answer while the body is still coming; an error means that it is so anyway
 	x.refuse(e)
-	if x.in.Header.Get("Expect") != "" {
-		return // the client waits for our word before it sends
+	if x.in.Header.Get("Expect") == "" { // else the client waits for our word before it sends
+		x.linger()
 	}
+}
+
+// linger sends what was answered and reads on.
+func (x *exchange) linger() {
+	rc := http.NewResponseController(x.w)
 	_ = rc.Flush()
 	_ = rc.SetReadDeadline(time.Now().Add(lingerTime))
 	if _, err := io.CopyN(io.Discard, x.in.Body, lingerBytes); errors.Is(err, io.EOF) {

@@ -156,8 +156,8 @@ func TestLargeBodiesInFlight(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if _, err := read(res); err != nil || res.StatusCode != 200 {
-				t.Errorf("status %d, %v", res.StatusCode, err)
+			if text, err := read(res); err != nil || res.StatusCode != 200 {
+				t.Errorf("status %d, %v, %s", res.StatusCode, err, text)
 			}
 		})
 	}
@@ -167,6 +167,9 @@ func TestLargeBodiesInFlight(t *testing.T) {
 	}
 	if n := r.inFlight(); n != 50 {
 		t.Errorf("%d in flight, want 50", n)
+		for range len(r.records) {
+			t.Log(<-r.records)
+		}
 	}
 	grown := rss(t) - before
 	if memory := r.proxy.bodies.used.Load(); memory > r.proxy.cfg.BodyMemory+50*bigChunk {

@@ -9,8 +9,8 @@ import (
 
 // TransportConfig tunes the connections to the endpoints of one pool. The zero value is right for vLLM.
 type TransportConfig struct {
-	// DialTimeout bounds one attempt to connect; 0 means 1 s. The next endpoint is tried at once after it, so that
-	// a dead address costs this much at most.
+	// DialTimeout bounds one attempt to connect; 0 means 1.5 s: one SYN may be lost, it is sent again after 1 s. The
+	// next endpoint is tried at once after it, so that a dead address costs this much at most.
 	DialTimeout time.Duration
 
 	// IdleTimeout is how long an unused connection is kept; 0 means 4 s. It must stay below the engine's own: uvicorn
@@ -25,7 +25,7 @@ type TransportConfig struct {
 // compression, follows no proxy settings of the environment, and speaks HTTP/1.1, which is all that the engines speak.
 func NewTransport(cfg TransportConfig) *http.Transport {
 	if cfg.DialTimeout <= 0 {
-		cfg.DialTimeout = time.Second
+		cfg.DialTimeout = 1500 * time.Millisecond
 	}
 	if cfg.IdleTimeout <= 0 {
 		cfg.IdleTimeout = 4 * time.Second
