@@ -18,13 +18,12 @@ import (
 	"pointsman.dev/pointsman/internal/telemetry"
 )
 
-// benchBody is a chat request of about n bytes: turns of text that differ from request to request only where a
-// conversation would.
+// benchBody is a chat request of about n bytes: turns of up to 2 kB of text.
 func benchBody(n int) []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"model":"m","max_tokens":64,"messages":[{"role":"system","content":"You are a helpful assistant."}`)
 	for i := 0; b.Len() < n-400; i++ {
-		fmt.Fprintf(&b, `,{"role":"user","content":"turn %d: %s"}`, i, bytes.Repeat([]byte("some words of a conversation, "), min(10, (n-b.Len())/40)))
+		fmt.Fprintf(&b, `,{"role":"user","content":"turn %d: %s"}`, i, bytes.Repeat([]byte("some words of a conversation, "), min(66, (n-b.Len())/40)))
 	}
 	b.WriteString(`]}`)
 	return b.Bytes()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http/httptrace"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -17,6 +18,7 @@ import (
 // It has no CloseWrite on purpose: a half-closed connection counts as a client that left on vLLM.
 type upstreamConn struct {
 	net.Conn
+	buffers       *sync.Pool // *[bigChunk]byte, for ReadFrom
 	read, written atomic.Int64
 	writeFailed   atomic.Bool  // some bytes of the last request never left us
 	peerClosed    atomic.Bool  // reading ended by the peer's FIN
@@ -48,6 +50,17 @@ func (c *upstreamConn) Write(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// ReadFrom implements io.ReaderFrom: the transport sends what does not fit into its own buffer this way. Without it each
+// such request would allocate a buffer.
+func (c *upstreamConn) ReadFrom(r io.Reader) (int64, error) {
+	buf := c.buffers.Get().(*[bigChunk]byte)
+	defer c.buffers.Put(buf)
+	return io.CopyBuffer(writerOnly{c}, r, buf[:])
+}
+
+// writerOnly hides ReadFrom, lest the copy call it again.
+type writerOnly struct{ io.Writer }
 
 // noteQueue remembers the first answer only: once the transport has closed the socket there is none.
 func (c *upstreamConn) noteQueue() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -34,6 +35,7 @@ func NewTransport(cfg TransportConfig) *http.Transport {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: cfg.DialTimeout, KeepAlive: 15 * time.Second}).DialContext
 	}
+	buffers := &sync.Pool{New: func() any { return new([bigChunk]byte) }}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Transport{
@@ -42,7 +44,7 @@ func NewTransport(cfg TransportConfig) *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			return &upstreamConn{Conn: c}, nil
+			return &upstreamConn{Conn: c, buffers: buffers}, nil
 		},
 		Protocols:              &protocols,
 		DisableCompression:     true, // bodies pass as they are; see also the identity request in header.go
