@@ -138,14 +138,14 @@ func Lookup(method, rawPath string) (API, *Error) {
 			return a, allow(method, r.methods)
 		}
 	}
-	if id, ok := strings.CutPrefix(rawPath, modelsUnder); ok {
-		if name, ok := modelID(id); ok {
+	if escaped, ok := strings.CutPrefix(rawPath, modelsUnder); ok {
+		if name, valid := modelID(escaped); valid {
 			a := API{Kind: Model, Path: modelsUnder + "{id}", Forward: "/v1/models", ModelID: name}
 			return a, allow(method, look)
 		}
 	}
-	if id, ok := strings.CutPrefix(rawPath, responsesUnder); ok {
-		id, cancel := strings.CutSuffix(id, cancelSuffix)
+	if rest, ok := strings.CutPrefix(rawPath, responsesUnder); ok {
+		id, cancel := strings.CutSuffix(rest, cancelSuffix)
 		if plainID(id) {
 			a := API{Kind: Response, Path: responsesUnder + "{id}", Forward: responsesUnder + id, ResponseID: id}
 			methods := get

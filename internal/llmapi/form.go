@@ -30,13 +30,14 @@ type form struct {
 	line  []byte // what is collected: first line, header, or a field's value
 	delim []byte // CRLF, two hyphens, boundary
 	match int    // bytes of delim seen so far
+	fresh bool   // the match began before the value's first byte
 	field string // the current part's name, when its value matters
 	seen  []string
 	dash  bool // the delimiter was followed by a hyphen
 }
 
 func (f *form) reset() {
-	f.state, f.line, f.delim, f.match, f.field, f.seen, f.dash = formFirst, f.line[:0], f.delim[:0], 0, "", f.seen[:0], false
+	*f = form{line: f.line[:0], delim: f.delim[:0], seen: f.seen[:0]}
 }
 
 // write takes the next bytes, which begin at offset off of the body.
@@ -59,6 +60,9 @@ func (f *form) write(p []byte, off int64, s *Scanner) *Error {
 				return badForm("the form field " + f.field + " is too long")
 			}
 			if f.match == len(f.delim) {
+				if f.fresh {
+					return badForm("a form part has no content, not even an empty one") // which readers take differently
+				}
 				f.match, f.state = 0, formNext
 				if e := f.endField(s); e != nil {
 					return e
@@ -103,6 +107,9 @@ func (f *form) lines(s *Scanner, at int64) *Error {
 	if len(f.line) > maxFormHeader {
 		return badForm("a form part's header is too long")
 	}
+	if n := bytes.Count(f.line, []byte("\n")); n != bytes.Count(f.line, []byte("\r\n")) {
+		return badForm("a form part's header has a bare line feed") // which readers take differently
+	}
 	if !bytes.HasSuffix(f.line, []byte("\r\n\r\n")) && !bytes.Equal(f.line, []byte("\r\n")) {
 		return nil
 	}
@@ -112,7 +119,8 @@ func (f *form) lines(s *Scanner, at int64) *Error {
 // beginPart reads a part's header; the value begins at offset at of the body.
 func (f *form) beginPart(s *Scanner, at int64) *Error {
 	name := fieldName(f.line)
-	f.line, f.state, f.match, f.field = f.line[:0], formValue, 0, ""
+	// The line break behind the header may be taken for the delimiter's.
+	f.line, f.state, f.match, f.fresh, f.field = f.line[:0], formValue, 2, true, ""
 	switch name {
 	case "file":
 		s.req.PromptBytes += nominalAudio
@@ -167,8 +175,12 @@ func (f *form) value(p []byte) int {
 			i++
 			continue
 		}
-		f.keep(f.delim[:f.match])
-		f.match = 0
+		if f.fresh {
+			f.keep(f.delim[2:f.match])
+		} else {
+			f.keep(f.delim[:f.match])
+		}
+		f.match, f.fresh = 0, false
 	}
 	return i
 }

@@ -87,6 +87,8 @@ func TestFormErrors(t *testing.T) {
 		{"stream a word", string(upload(t, 1, "stream", "maybe")), ReasonBadType, "true or false"},
 		{"endless first line", strings.Repeat("-", 1000), ReasonBadForm, "too long"},
 		{"endless header", "--b\r\n" + strings.Repeat("x: y\r\n", 5000), ReasonBadForm, "too long"},
+		{"bare line feed", "--b\r\nContent-Disposition: form-data; name=model\n\r\nx\r\n--b--", ReasonBadForm, "bare line feed"},
+		{"delimiter right behind a header", "--b\r\nContent-Disposition: form-data; name=model\r\n\r\n--b--\r\n", ReasonBadForm, "no content"},
 		{"bad delimiter", "--b\r\n\r\nx\r\n--bc\r\n", ReasonBadForm, "malformed form delimiter"},
 	}
 	for _, tt := range tests {

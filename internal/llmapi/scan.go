@@ -77,7 +77,7 @@ type Scanner struct {
 
 	form form
 
-	seen   uint64 // top-level keys so far, by knownKey
+	seen   uint64 // top-level keys so far, by row of topKeys
 	model  []byte
 	small  []byte // a short string that decides something
 	maxOut int    // max_completion_tokens, which goes before max_tokens

@@ -89,40 +89,34 @@ func (s *Scanner) key() {
 		s.err = s.bad(fmt.Sprintf("the request body has a key of more than %d bytes", maxKey))
 		return
 	}
-	key := s.lx.key
+	s.want = s.meaning(string(s.lx.key))
+	if s.want == wantMedia {
+		s.media = mediaKind(string(s.lx.key))
+	}
+}
+
+// meaning is what the value of a key means where the key stands.
+func (s *Scanner) meaning(key string) want {
 	switch s.place[s.depth] {
 	case inTop:
-		w, bit := s.topKey(string(key))
-		if s.seen&bit != 0 {
-			s.err = duplicate(string(key))
-			return
-		}
-		s.seen |= bit
-		s.want = w
+		return s.topKey(key)
 	case inStreamOpts:
-		s.want = wantSkip
-		if string(key) == "include_usage" {
-			s.want = wantIncludeUsage
+		if key == "include_usage" {
+			return wantIncludeUsage
 		}
+		return wantSkip
 	case inSampling:
-		s.want = samplingKey(string(key))
+		return samplingKey(key)
 	case inMessage:
-		s.want = s.messageKey(string(key))
+		return s.messageKey(key)
 	case inPart:
-		s.want = partKey(string(key))
+		return partKey(key)
 	case inMedia:
-		s.want = mediaKey(string(key))
+		return mediaKey(key)
 	case inText:
-		s.want = textKey(string(key))
-		if s.to == toSeed && s.want == wantMedia {
-			s.want = wantText
-		}
-	default:
-		s.want = wantText
+		return s.textKey(key)
 	}
-	if s.want == wantMedia {
-		s.media = mediaKind(string(key))
-	}
+	return wantText
 }
 
 func samplingKey(key string) want {
@@ -175,13 +169,11 @@ func (s *Scanner) take(w want, t token) {
 			return
 		}
 		s.enter(inTop)
-	case wantModel:
-		s.takeModel(t)
 	case wantStream, wantIncludeUsage:
 		s.takeBool(w, t)
 	case wantMax, wantMaxChat, wantN, wantPriority:
 		s.takeNumber(w, t)
-	case wantPrevious, wantStreamOpts, wantSampling:
+	case wantModel, wantPrevious, wantStreamOpts, wantSampling:
 		s.takeOption(w, t)
 	case wantSeed:
 		s.takeSeed(t)
@@ -222,17 +214,6 @@ func (s *Scanner) open(k sink, w want) {
 	s.lx.want, s.sink, s.want = true, k, w
 	if k == sinkSmall {
 		s.small = s.small[:0]
-	}
-}
-
-func (s *Scanner) takeModel(t token) {
-	switch t {
-	case tokString:
-		s.req.ModelStart = s.off + int64(s.lx.pos) - 1
-		s.open(sinkModel, wantModel)
-	case tokNull:
-	default:
-		s.err = mistyped("model", "a string")
 	}
 }
 
@@ -312,6 +293,11 @@ func (s *Scanner) setNumber(w want, n int) {
 func (s *Scanner) takeOption(w want, t token) {
 	switch {
 	case t == tokNull:
+	case w == wantModel && t == tokString:
+		s.req.ModelStart = s.off + int64(s.lx.pos) - 1
+		s.open(sinkModel, w)
+	case w == wantModel:
+		s.err = mistyped("model", "a string")
 	case w == wantPrevious && t == tokString:
 		s.open(sinkSmall, w)
 	case w == wantPrevious:

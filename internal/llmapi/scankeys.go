@@ -55,131 +55,83 @@ const (
 	inTexts
 )
 
-// topKey returns what a top-level key's value means and the bit that detects a
-// second one, 0 for keys that do not matter. The names are those of vLLM 0.32's
-// request models, and a few of SGLang.
-func (s *Scanner) topKey(key string) (want, uint64) {
-	w, bit := s.commonKey(key)
-	if bit != 0 {
-		return w, 1 << bit
-	}
-	w, bit = s.promptKey(key)
-	if bit == 0 {
-		return wantSkip, 0
-	}
-	return w, 1 << bit
+// A topKey is a member of the body that matters.
+type topKey struct {
+	key   string
+	want  want
+	kinds uint32 // the kinds of API that have it, one bit each; 0: all
 }
 
-func (s *Scanner) commonKey(key string) (want, uint) {
-	switch key {
-	case "model":
-		return wantModel, 1
-	case "stream":
-		return wantStream, 2
-	case "stream_options":
-		return wantStreamOpts, 3
-	case "max_tokens":
-		return wantMax, 4
-	case "max_completion_tokens":
-		return wantMaxChat, 5
-	case "max_output_tokens":
-		return wantMax, 6
-	case "n":
-		return wantN, 7
-	case "priority":
-		return wantPriority, 8
-	case "previous_response_id":
-		return wantPrevious, 9
-	case "sampling_params":
-		return wantSampling, 10
-	case "tools":
-		return wantSeed, 11
-	case "functions":
-		return wantSeed, 12
-	case "chat_template":
-		return wantSeed, 13
-	case "chat_template_kwargs":
-		return wantSeed, 14
-	case "cache_salt":
-		return wantSeed, 15
-	case "reasoning_effort":
-		return wantSeed, 16
-	case "reasoning":
-		return wantSeed, 17
-	case "thinking":
-		return wantSeed, 18
-	case "mm_processor_kwargs":
-		return wantSeed, 19
-	case "add_special_tokens":
-		return wantSeed, 20
-	case "truncate_prompt_tokens":
-		return wantSeed, 21
-	case "prompt_embeds":
-		return wantSeed, 22
-	case "features":
-		return wantSeed, 23
-	case "lora_path":
-		return wantSeed, 24
-	}
-	return wantSkip, 0
+const (
+	responsesOnly = 1 << Responses
+	notResponses  = ^uint32(responsesOnly)
+	scoredOnly    = 1<<Score | 1<<Rerank
+	anthropicOnly = 1<<Messages | 1<<CountTokens
+)
+
+// topKeys are the names of vLLM 0.32's request models, and a few of SGLang. Of the
+// rows with one name at most one is for a kind. At most 64: a second value for a
+// row is detected by a bit.
+var topKeys = [...]topKey{
+	{"model", wantModel, 0},
+	{"messages", wantMessages, 0},
+	{"stream", wantStream, 0},
+	{"stream_options", wantStreamOpts, 0},
+	{"max_tokens", wantMax, 0},
+	{"max_completion_tokens", wantMaxChat, 0},
+	{"max_output_tokens", wantMax, 0},
+	{"n", wantN, 0},
+	{"priority", wantPriority, 0},
+	{"previous_response_id", wantPrevious, 0},
+	{"sampling_params", wantSampling, 0},
+	{"prompt", wantPrompt, notResponses},
+	{"prompt", wantSeed, responsesOnly}, // a stored template
+	{"input", wantPrompt, notResponses},
+	{"input", wantInput, responsesOnly},
+	{"instructions", wantHead, responsesOnly},
+	{"system", wantHead, anthropicOnly},
+	{"token_ids", wantPrompt, 0},
+	{"tokens", wantPrompt, 0},
+	{"documents", wantTexts, scoredOnly},
+	{"documents", wantSeed, ^uint32(scoredOnly)},
+	{"query", wantTexts, scoredOnly},
+	{"queries", wantTexts, scoredOnly},
+	{"items", wantTexts, scoredOnly},
+	{"text_1", wantTexts, scoredOnly},
+	{"text_2", wantTexts, scoredOnly},
+	{"data_1", wantTexts, scoredOnly},
+	{"data_2", wantTexts, scoredOnly},
+	{"tools", wantSeed, 0},
+	{"functions", wantSeed, 0},
+	{"chat_template", wantSeed, 0},
+	{"chat_template_kwargs", wantSeed, 0},
+	{"cache_salt", wantSeed, 0},
+	{"reasoning_effort", wantSeed, 0},
+	{"reasoning", wantSeed, 0},
+	{"thinking", wantSeed, 0},
+	{"mm_processor_kwargs", wantSeed, 0},
+	{"add_special_tokens", wantSeed, 0},
+	{"truncate_prompt_tokens", wantSeed, 0},
+	{"prompt_embeds", wantSeed, 0},
+	{"features", wantSeed, 0},
+	{"lora_path", wantSeed, 0},
 }
 
-// promptKey is commonKey for the keys whose meaning depends on the API.
-func (s *Scanner) promptKey(key string) (want, uint) {
-	scored := s.api.Kind == Score || s.api.Kind == Rerank
-	switch key {
-	case "messages":
-		return wantMessages, 32
-	case "prompt":
-		if s.api.Kind == Responses {
-			return wantSeed, 33 // a stored template
+// topKey returns what a member of the body means, and refuses a second one.
+func (s *Scanner) topKey(key string) want {
+	for i := range topKeys {
+		k := &topKeys[i]
+		if k.key != key || k.kinds != 0 && k.kinds>>s.api.Kind&1 == 0 {
+			continue
 		}
-		return wantPrompt, 33
-	case "input":
-		if s.api.Kind == Responses {
-			return wantInput, 34
+		if s.seen>>i&1 == 1 {
+			s.err = duplicate(k.key)
+			return wantSkip
 		}
-		return wantPrompt, 34
-	case "instructions":
-		if s.api.Kind == Responses {
-			return wantHead, 35
-		}
-	case "system":
-		if s.api.Dialect == Anthropic {
-			return wantHead, 36
-		}
-	case "token_ids", "tokens":
-		return wantPrompt, 37
-	case "documents":
-		if scored {
-			return wantTexts, 38
-		}
-		return wantSeed, 38
+		s.seen |= 1 << i
+		return k.want
 	}
-	if scored {
-		return scoredKey(key)
-	}
-	return wantSkip, 0
-}
-
-func scoredKey(key string) (want, uint) {
-	switch key {
-	case "query":
-		return wantTexts, 39
-	case "queries":
-		return wantTexts, 40
-	case "items":
-		return wantTexts, 41
-	case "text_1":
-		return wantTexts, 42
-	case "text_2":
-		return wantTexts, 43
-	case "data_1":
-		return wantTexts, 44
-	case "data_2":
-		return wantTexts, 45
-	}
-	return wantSkip, 0
+	return wantSkip
 }
 
 // messageKey is what a field of a message, or of an input item, means.
@@ -220,13 +172,16 @@ func partKey(key string) want {
 	return wantText
 }
 
-// textKey is what a field of any other object inside of a prompt means.
-func textKey(key string) want {
+// textKey is what a field of any other object inside of a prompt, or of a tool,
+// means.
+func (s *Scanner) textKey(key string) want {
 	switch key {
 	case "cache_control":
 		return wantSkip
 	case "image_url", "audio_url", "video_url", "input_audio":
-		return wantMedia
+		if s.to != toSeed {
+			return wantMedia
+		}
 	}
 	return wantText
 }

@@ -130,6 +130,9 @@ func (s *Stream) parse(p []byte) {
 		default:
 			e.value(t, lx)
 		}
+		if !s.sse && lx.complete() {
+			return // what follows a whole value changes nothing, however it is split
+		}
 	}
 }
 
@@ -287,30 +290,40 @@ func (e *event) ignore(container bool) {
 }
 
 func (e *event) container(f tapField, object bool) {
-	switch {
-	case f == tapObject && object:
-		e.enter(tapTop)
-	case f == tapArray && !object:
-		e.enter(tapChoices)
-	case f == tapDeltaValue && object:
-		e.enter(tapDelta)
-	case f == tapTokenIDs && !object:
-		e.enter(tapIDs)
-	case f == tapUsageObject && object:
-		e.enter(tapUsage)
-	case f == tapDetailsObject && object:
-		e.enter(tapDetails)
-	case f == tapErrorValue && object:
-		e.failed = true
-		e.enter(tapError)
-	case f == tapResponse && object, f == tapMessage && object:
-		e.enter(tapInner)
-	case f == tapText, f == tapSome:
+	switch f {
+	case tapText, tapSome:
 		e.said, e.content = true, true
-		e.skip = 1
-	default:
-		e.skip = 1
+	case tapErrorValue:
+		e.failed = true
 	}
+	if p, isObject, ok := opens(f); ok && isObject == object {
+		e.enter(p)
+		return
+	}
+	e.skip = 1
+}
+
+// opens is the place that a value opens, and whether it is an object.
+func opens(f tapField) (p tapPlace, object, ok bool) {
+	switch f {
+	case tapObject:
+		return tapTop, true, true
+	case tapArray:
+		return tapChoices, false, true
+	case tapDeltaValue:
+		return tapDelta, true, true
+	case tapTokenIDs:
+		return tapIDs, false, true
+	case tapUsageObject:
+		return tapUsage, true, true
+	case tapDetailsObject:
+		return tapDetails, true, true
+	case tapErrorValue:
+		return tapError, true, true
+	case tapResponse, tapMessage:
+		return tapInner, true, true
+	}
+	return 0, false, false
 }
 
 func (e *event) beginString(f tapField, lx *lexer) {
