@@ -16,7 +16,6 @@ type job struct {
 	engine.Seq
 	at     time.Duration
 	slot   int
-	forced bool // picked while every endpoint was full
 	ticket ledger.Ticket
 	pick   route.Pick
 	first  time.Duration
@@ -76,7 +75,6 @@ type gateway struct {
 	queue    events
 	rnd      *rand.Rand
 	left     int
-	forced   []int // per endpoint: forced picks in flight
 	outcome
 }
 
@@ -84,12 +82,19 @@ type gateway struct {
 type outcome struct {
 	requests  int
 	preempted int // preemptions
-	avoidable int // of these, on an endpoint that no pick was forced on: a full endpoint got work while another had room
+	tight     int // picks at which the memory of more than one endpoint in four (or of more than one) was projected to be full
 	good      int // TTFT <= 2 s (documents 30 s) and TPOT <= 100 ms
 }
 
+func (o *outcome) add(run *outcome) {
+	o.requests += run.requests
+	o.preempted += run.preempted
+	o.tight += run.tight
+	o.good += run.good
+}
+
 func newGateway(endpoints int, p route.Params) *gateway {
-	g := &gateway{rnd: rand.New(rand.NewPCG(3, 4)), busy: make([]bool, endpoints), forced: make([]int, endpoints), steps: make([]engine.Step, endpoints), learners: make([]route.Learner, endpoints)}
+	g := &gateway{rnd: rand.New(rand.NewPCG(3, 4)), busy: make([]bool, endpoints), steps: make([]engine.Step, endpoints), learners: make([]route.Learner, endpoints)}
 	g.snap.Params = p
 	for i := range endpoints {
 		g.engines = append(g.engines, engine.New(h100()))
@@ -133,9 +138,6 @@ func (g *gateway) kick(slot int, now time.Duration) {
 	if st, ok := g.engines[slot].Schedule(); ok {
 		g.busy[slot], g.steps[slot] = true, st
 		g.preempted += st.Evicted
-		if g.forced[slot] == 0 {
-			g.avoidable += st.Evicted
-		}
 		heap.Push(&g.queue, event{at: now + st.Duration, slot: slot})
 	}
 }
@@ -146,9 +148,9 @@ func (g *gateway) arrive(j *job, now time.Duration) {
 	}
 	g.averages.Apply(&g.snap.Params)
 	j.pick = route.Choose(&g.snap, &route.Request{PromptTokens: int32(j.PromptTokens)}, nil, nil, g.rnd.Uint64())
-	j.slot, j.forced = j.pick.Slot, j.pick.Reason == route.ReasonAllFull
-	if j.forced {
-		g.forced[j.slot]++
+	j.slot = j.pick.Slot
+	if int(j.pick.Full[route.GateProjectedKV]) > max(1, len(g.engines)/4) {
+		g.tight++
 	}
 	j.ticket = g.books.Book(j.slot, j.PromptTokens, j.PromptTokens, now)
 	g.learners[j.slot].BookWork(j.pick.Work, now)
@@ -173,9 +175,6 @@ func (g *gateway) collect(outs []engine.Output, now time.Duration) {
 		g.books.Release(j.ticket)
 		g.averages.ObserveOutput(o.Index + 1)
 		g.averages.ObserveResidence((now - j.at).Seconds())
-		if j.forced {
-			g.forced[j.slot]--
-		}
 		g.left--
 		slo := 2 * time.Second
 		if j.PromptTokens > 10000 {
@@ -199,8 +198,6 @@ func (g *gateway) report(now time.Duration) {
 func (g *gateway) refresh(i int, now time.Duration) {
 	p := &g.snap.Endpoints[i]
 	p.Load = books(g.books.Load(i))
-	since := g.books.Since(i)
-	p.BookedSince, p.NewSince, p.FreedSince = since.Booked, since.New, since.Freed
 	p.Kappa, p.Rho = g.learners[i].Kappa(now), g.learners[i].Rho(now)
 }
 
@@ -209,34 +206,38 @@ func books(l ledger.Load) route.Load {
 		UncachedTokens: l.UncachedTokens, ContextTokens: l.ContextTokens, OutputTokens: l.OutputTokens}
 }
 
-// Long prompts that fit the slots but not the KV memory, at three quarters of the load that the pool can carry. With the
-// projected-KV gate nothing is preempted as long as one endpoint has room: eight endpoints always have, two may both be full
-// at once for a while. Least request sees only counts and preempts.
+// Long prompts that fit the slots but not the KV memory, at three quarters of the load that the pool can carry. Nothing is
+// preempted in a run in which full endpoints stay the exception; least request, which sees only counts, preempts in the
+// same runs. Where memory runs out everywhere somebody is preempted whatever is picked, but less, and more requests are good.
 func TestKVExhaustion(t *testing.T) {
 	leastRequest := route.Params{Policy: route.LeastRequest, Gates: route.GatesOff}
 	for _, c := range []struct {
 		endpoints int
 		seeds     uint64
-	}{{2, 10}, {8, 4}} {
-		var gated, counted outcome
+	}{{2, 16}, {8, 6}} {
+		var gated, counted, roomyGated, roomyCounted outcome
+		roomy := 0
 		for seed := range c.seeds {
-			for _, policy := range []struct {
-				p   route.Params
-				sum *outcome
-			}{{route.DefaultParams(), &gated}, {leastRequest, &counted}} {
-				g := newGateway(c.endpoints, policy.p)
-				g.run(workload(seed, c.endpoints, 0.75))
-				policy.sum.requests += g.requests
-				policy.sum.preempted += g.preempted
-				policy.sum.avoidable += g.avoidable
-				policy.sum.good += g.good
+			ours, theirs := newGateway(c.endpoints, route.DefaultParams()), newGateway(c.endpoints, leastRequest)
+			ours.run(workload(seed, c.endpoints, 0.75))
+			theirs.run(workload(seed, c.endpoints, 0.75))
+			gated.add(&ours.outcome)
+			counted.add(&theirs.outcome)
+			if ours.tight == 0 {
+				roomy++
+				roomyGated.add(&ours.outcome)
+				roomyCounted.add(&theirs.outcome)
 			}
 		}
-		t.Logf("%d endpoints, %d seeds: gates %+v, least request %+v", c.endpoints, c.seeds, gated, counted)
-		if gated.avoidable != 0 {
-			t.Errorf("%d endpoints: %d preemptions where another endpoint had room", c.endpoints, gated.avoidable)
+		t.Logf("%d endpoints, %d runs: gates %+v, least request %+v", c.endpoints, c.seeds, gated, counted)
+		t.Logf("%d endpoints, %d runs with room: gates %+v, least request %+v", c.endpoints, roomy, roomyGated, roomyCounted)
+		if roomyGated.preempted != 0 {
+			t.Errorf("%d endpoints: %d preemptions although there was room", c.endpoints, roomyGated.preempted)
 		}
-		if c.endpoints == 8 && gated.preempted > 0 || counted.preempted <= gated.preempted {
+		if c.endpoints == 2 && roomyCounted.preempted == 0 {
+			t.Errorf("%d endpoints: least request preempted nobody where there was room: the runs show nothing", c.endpoints)
+		}
+		if 2*gated.preempted > counted.preempted {
 			t.Errorf("%d endpoints: %d preemptions with the gates, %d with least request", c.endpoints, gated.preempted, counted.preempted)
 		}
 		if gated.good <= counted.good {

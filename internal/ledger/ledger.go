@@ -32,13 +32,6 @@ type Load struct {
 	OldestUnprefilled time.Duration // when the oldest request without a first token was booked; 0 when there is none
 }
 
-// Since is how the books of an endpoint changed after its last Mark.
-type Since struct {
-	Booked int64 // prompt tokens of requests booked after the mark and still in flight
-	New    int64 // of those, NewTokens
-	Freed  int64 // NewTokens plus OutputTokens of requests that ended after the mark and were in flight at it
-}
-
 type entry struct {
 	slot       int32
 	gen        uint32
@@ -47,7 +40,6 @@ type entry struct {
 	prompt     int32
 	uncached   int32
 	output     int32
-	mark       uint32 // the slot's mark count at booking
 	booked     time.Duration
 	prev, next int32 // FIFO of the slot's unprefilled entries, index + 1
 	free       int32
@@ -56,8 +48,6 @@ type entry struct {
 type slot struct {
 	load       Load
 	mark       Load
-	since      Since
-	marks      uint32
 	head, tail int32
 }
 
@@ -151,12 +141,6 @@ func (l *Ledger) Release(t Ticket) bool {
 	s.load.PromptTokens -= int64(e.prompt)
 	s.load.NewTokens -= int64(e.uncached)
 	s.load.OutputTokens -= int64(e.output)
-	if e.mark == s.marks {
-		s.since.Booked -= int64(e.prompt)
-		s.since.New -= int64(e.uncached)
-	} else {
-		s.since.Freed += int64(e.uncached) + int64(e.output)
-	}
 	e.live = false
 	e.free = l.free
 	l.free = t.entry
@@ -184,8 +168,6 @@ func (l *Ledger) Mark(slot int, _ time.Duration) {
 	l.grow(slot)
 	s := &l.slots[slot]
 	s.mark = l.Load(slot)
-	s.marks++
-	s.since = Since{}
 }
 
 // AtMark returns the books as of the last Mark of slot; zero when there was none.
@@ -194,14 +176,6 @@ func (l *Ledger) AtMark(slot int) Load {
 		return Load{}
 	}
 	return l.slots[slot].mark
-}
-
-// Since returns what changed on slot after its last Mark.
-func (l *Ledger) Since(slot int) Since {
-	if slot < 0 || slot >= len(l.slots) {
-		return Since{}
-	}
-	return l.slots[slot].since
 }
 
 // Drop forgets slot so that another endpoint can use its number. It must be empty: work that is still in flight on a
@@ -213,7 +187,7 @@ func (l *Ledger) Drop(slot int) error {
 	if n := l.slots[slot].load.Requests; n != 0 {
 		return fmt.Errorf("dropping slot %d: %d requests are in flight", slot, n)
 	}
-	l.slots[slot] = l.emptied(slot)
+	clear(l.slots[slot : slot+1])
 	return nil
 }
 
@@ -229,10 +203,6 @@ func (l *Ledger) Total() int {
 const maxTokens = 1<<31 - 1
 
 func clampTokens(n, most int) int { return max(0, min(n, most)) }
-
-// emptied keeps the mark count: entries of the slot's earlier life are gone, but a fresh count would be as good only as
-// long as that holds.
-func (l *Ledger) emptied(i int) slot { return slot{marks: l.slots[i].marks + 1} }
 
 func (l *Ledger) find(t Ticket) *entry {
 	if t.entry <= 0 || int(t.entry) > len(l.entries) {
@@ -254,13 +224,10 @@ func (l *Ledger) grow(slotIndex int) {
 func (l *Ledger) enter(e *entry, i int32) {
 	l.grow(int(e.slot))
 	s := &l.slots[e.slot]
-	e.mark = s.marks
 	s.load.Requests++
 	s.load.PromptTokens += int64(e.prompt)
 	s.load.NewTokens += int64(e.uncached)
 	s.load.UncachedTokens += int64(e.uncached)
-	s.since.Booked += int64(e.prompt)
-	s.since.New += int64(e.uncached)
 	e.prev = s.tail
 	if s.tail != 0 {
 		l.entries[s.tail-1].next = i

@@ -60,7 +60,7 @@ func (p *Pool) assign(b *Booking, now time.Duration) error {
 	b.pick, b.slot, b.s = pick, pick.Slot, p.slots[pick.Slot]
 	b.hit, b.held = 0, 0
 	if hits != nil {
-		b.hit, b.held = hits[pick.Slot], p.raw[pick.Slot]
+		b.hit, b.held = pick.HitTokens, p.raw[pick.Slot]
 	}
 	p.book(b, now)
 	return nil
@@ -97,7 +97,8 @@ func (p *Pool) excluded(b *Booking) []uint64 {
 }
 
 // predict fills p.raw with the bytes and p.hits with the tokens of the prompt that each slot holds. It returns nil
-// when prefixes do not count. Engines find whole blocks only, and compute the last token always. The mutex is held.
+// when prefixes do not count. Engines compute the last token always. They find whole blocks only, which route knows: it needs
+// the exact length to send back a conversation whose own turn is shorter than a block. The mutex is held.
 func (p *Pool) predict(b *Booking) []int32 {
 	blocks := b.req.Blocks
 	if len(blocks) == 0 || p.snap.Params.Policy != route.Prefix {
@@ -114,11 +115,7 @@ func (p *Pool) predict(b *Booking) []int32 {
 			p.hits[i] = 0
 			continue
 		}
-		tokens := min(int32(float64(bytes)*scale), b.prompt-1)
-		if block := p.snap.Endpoints[i].BlockSize; block > 1 {
-			tokens -= tokens % block
-		}
-		p.hits[i] = tokens
+		p.hits[i] = min(int32(float64(bytes)*scale), b.prompt-1)
 	}
 	return p.hits
 }
@@ -129,7 +126,7 @@ func (p *Pool) book(b *Booking, now time.Duration) {
 	e := &p.snap.Endpoints[i]
 	b.ep, b.gone, b.at = s.ep, s.gone, now
 	b.booked, b.prefilled, b.credited, b.failed, b.keep = true, false, false, false, 0
-	b.lastResort = e.Admission >= route.Avoid
+	b.lastResort = e.Admission >= route.LastResort
 	b.unsure = s.pending(b)
 	s.live++
 	s.seqs += b.n

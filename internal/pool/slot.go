@@ -136,8 +136,6 @@ func (p *Pool) touch(i int, now time.Duration) {
 	e.Load, e.AtReport = load(p.books.Load(i)), load(p.books.AtMark(i))
 	_, held := p.index.Held(i)
 	e.HeldTokens = int64(float64(held) / p.snap.Params.BytesPerToken)
-	since := p.books.Since(i)
-	e.BookedSince, e.NewSince, e.FreedSince = since.Booked, since.New, since.Freed
 	p.set(i, e)
 }
 

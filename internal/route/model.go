@@ -120,9 +120,6 @@ type Endpoint struct {
 
 	Load                 // own books now
 	AtReport       Load  // own books when the report was taken
-	BookedSince    int64 // prompt tokens of requests picked since the report and still in flight
-	NewSince       int64 // of those, not expected in the cache
-	FreedSince     int64 // NewTokens + OutputTokens of requests that ended since the report and were in flight at it
 	ForeignRunning int32 // reported minus own, when positive
 	ForeignWaiting int32
 
