@@ -148,7 +148,7 @@ func Lookup(method, rawPath string) (API, *Error) {
 		id, cancel := strings.CutSuffix(rest, cancelSuffix)
 		if plainID(id) {
 			a := API{Kind: Response, Path: responsesUnder + "{id}", Forward: responsesUnder + id, ResponseID: id}
-			methods := get
+			methods := get + ", " + http.MethodDelete
 			if cancel {
 				a.Path, a.Forward, methods = a.Path+cancelSuffix, a.Forward+cancelSuffix, post
 			}

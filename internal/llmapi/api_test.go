@@ -18,6 +18,7 @@ func TestLookup(t *testing.T) {
 		{"POST", "/v1/completions", Completions, "/v1/completions", "/v1/completions"},
 		{"POST", "/v1/responses", Responses, "/v1/responses", "/v1/responses"},
 		{"GET", "/v1/responses/resp_1", Response, "/v1/responses/{id}", "/v1/responses/resp_1"},
+		{"DELETE", "/v1/responses/resp_1", Response, "/v1/responses/{id}", "/v1/responses/resp_1"},
 		{"POST", "/v1/responses/resp_1/cancel", Response, "/v1/responses/{id}/cancel", "/v1/responses/resp_1/cancel"},
 		{"POST", "/v1/messages", Messages, "/v1/messages", "/v1/messages"},
 		{"POST", "/v1/messages/count_tokens", CountTokens, "/v1/messages/count_tokens", "/v1/messages/count_tokens"},
@@ -66,7 +67,7 @@ func TestLookupModelID(t *testing.T) {
 func TestLookupWrongMethod(t *testing.T) {
 	for _, tt := range []struct{ method, path, allow string }{
 		{"GET", "/v1/chat/completions", "POST"}, {"post", "/v1/completions", "POST"}, {"DELETE", "/v1/models", "GET, HEAD"},
-		{"POST", "/v1/models/x", "GET, HEAD"}, {"DELETE", "/v1/responses/r", "GET"}, {"OPTIONS", "/v1/messages", "POST"}, {"", "/tokenize", "POST"},
+		{"POST", "/v1/models/x", "GET, HEAD"}, {"POST", "/v1/responses/r", "GET, DELETE"}, {"GET", "/v1/responses/r/cancel", "POST"}, {"OPTIONS", "/v1/messages", "POST"}, {"", "/tokenize", "POST"},
 	} {
 		api, err := Lookup(tt.method, tt.path)
 		if err == nil || err.Status != 405 || err.Reason != ReasonMethodNotAllowed || err.Allow != tt.allow {

@@ -75,14 +75,18 @@ func (l *lexer) text() (piece []byte, end bool) {
 	return l.beginEscape(), false
 }
 
-// beginEscape takes a backslash, and the escape with it where that is one letter
-// and was received.
+// beginEscape takes a backslash, and the escape with it where all of it
+// was received.
 func (l *lexer) beginEscape() []byte {
-	if l.pos+1 < len(l.buf) && l.high == 0 {
-		if r := unescape(l.buf[l.pos+1]); r != 0 {
+	if rest := l.buf[l.pos+1:]; len(rest) > 4 && l.high == 0 {
+		if r := unescape(rest[0]); r != 0 {
 			l.pos += 2
 			l.tmp[0] = r
 			return l.tmp[:1]
+		}
+		if r, ok := hex4(rest[1:5]); ok && rest[0] == 'u' {
+			l.pos += 6
+			return l.rune16(r)
 		}
 	}
 	l.pos++
@@ -176,6 +180,17 @@ func unescape(c byte) byte {
 		return '\f'
 	}
 	return 0
+}
+
+func hex4(p []byte) (r rune, ok bool) {
+	for _, c := range p {
+		d, hex := hexDigit(c)
+		if !hex {
+			return 0, false
+		}
+		r = r<<4 | d
+	}
+	return r, true
 }
 
 func hexDigit(c byte) (rune, bool) {

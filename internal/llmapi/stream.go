@@ -145,6 +145,21 @@ func (s *Stream) NoChoices() bool {
 	return false
 }
 
+// Choice reports whether an event showed a choice, be it only its role or its end.
+// For an API without choices any event counts. Until then an answer may still turn
+// out to be a draining engine's, which is empty.
+func (s *Stream) Choice() bool {
+	switch s.kind {
+	case Chat, Completions, Generate:
+		return s.facts.choice
+	}
+	return s.facts.events > 0
+}
+
+// ResponseID returns the id of the response or message, "" until an event told it.
+// It is cut at 128 bytes. Only the endpoint that made a response knows its id.
+func (s *Stream) ResponseID() string { return string(s.facts.id[:s.facts.idN]) }
+
 // CutEvent returns the bytes that end this stream with an error: what closes an
 // event that is open, and e's event in the stream's dialect, with the id and the
 // next sequence number where the dialect has them.
@@ -160,7 +175,7 @@ func (s *Stream) CutEvent(e *Error) []byte {
 	if s.facts.events > 0 {
 		next = s.facts.sequence + 1
 	}
-	return append(out, e.event(s.kind, s.dialect, string(s.facts.id[:s.facts.idN]), next)...)
+	return append(out, e.event(s.kind, s.dialect, s.ResponseID(), next)...)
 }
 
 // json reads a response that is one JSON value.

@@ -179,6 +179,41 @@ func TestStreamFacts(t *testing.T) {
 	}
 }
 
+func TestStreamResponseID(t *testing.T) {
+	for _, r := range recordings(t) {
+		var want string
+		switch r.name {
+		case "vllm-0.32.0/responses-stream":
+			want = "resp_b7ac3b7bc62be7b9"
+		case "vllm-0.32.0/responses-nonstream":
+			want = "resp_af8c14f142f5fd79"
+		default:
+			continue
+		}
+		if got := tap(Responses, OpenAI, r.sse, r.respBody, all).ResponseID(); got != want {
+			t.Errorf("%s: id %q, want %q", r.name, got, want)
+		}
+	}
+}
+
+func TestStreamChoice(t *testing.T) {
+	for _, tt := range []struct {
+		kind Kind
+		body string
+		want bool
+	}{
+		{Chat, "data: {\"choices\":[]}\n\ndata: [DONE]\n\n", false},
+		{Chat, ": ping\n\n", false},
+		{Chat, "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n", true},
+		{Responses, "data: {\"type\":\"response.created\"}\n\n", true},
+		{Responses, "", false},
+	} {
+		if got := tap(tt.kind, OpenAI, true, []byte(tt.body), all).Choice(); got != tt.want {
+			t.Errorf("%q: %v, want %v", tt.body, got, tt.want)
+		}
+	}
+}
+
 func TestStreamLongLine(t *testing.T) {
 	body := []byte(`data: {"choices":[{"index":0,"delta":{"content":"` + strings.Repeat("x", 20<<20) + `"},"finish_reason":"stop"}]}` + "\n\n")
 	s := new(Stream)

@@ -181,6 +181,8 @@ func topField(key string) tapField {
 		return tapObjectName
 	case "message":
 		return tapMessage
+	case "id": // of a whole answer
+		return tapResponseID
 	case "code":
 		return tapCode
 	case "delta":

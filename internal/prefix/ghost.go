@@ -4,7 +4,7 @@ import "time"
 
 const (
 	ghostRing = 8192 // remembered samples
-	ghostOne  = 8    // one block of so many is remembered, chosen by its hash
+	ghostOne  = 16   // one block of so many is remembered, chosen by its hash
 	ghostAge  = 10 * time.Minute
 	// ghostFloor damps the share while few blocks were evicted.
 	ghostFloor = 64

@@ -27,6 +27,7 @@ type Index struct {
 	heads map[uint64]*run // by the hash of the run's first block
 	slots []slot
 	path  []*run // scratch of Insert
+	free  []*run // a few for reuse: evictions and inserts balance in the steady state
 	ghost ghosts
 }
 
@@ -152,7 +153,7 @@ func (x *Index) Held(slot int) (blocks int, bytes int64) {
 
 // Regret is the share, in [0,1], of the recently evicted blocks that were asked
 // for again after no endpoint held them any more. It is computed over the last
-// 10 minutes, at most 64k blocks, and is damped towards zero while little was
+// 10 minutes, at most 128k blocks, and is damped towards zero while little was
 // evicted.
 func (x *Index) Regret() float64 { return x.ghost.regret() }
 
@@ -205,12 +206,11 @@ func (x *Index) grow(s *slot, slot int, rest []Block) {
 		parent = x.path[n-1]
 	}
 	if parent != nil && parent.child == nil && len(parent.holders) == 1 {
-		blocks := make([]Block, 0, len(parent.blocks)+len(rest))
-		parent.blocks = append(append(blocks, parent.blocks...), rest...)
+		parent.blocks = append(parent.blocks, rest...)
 		x.hold(s, slot, parent)
 		return
 	}
-	r := &run{blocks: append(make([]Block, 0, len(rest)), rest...)}
+	r := x.newRun(rest)
 	r.attach(parent)
 	x.heads[rest[0].Hash] = r
 	x.path = append(x.path, r)
@@ -280,6 +280,7 @@ func (x *Index) drop(slot int, r *run, keep int) {
 	case most == 0:
 		delete(x.heads, r.blocks[0].Hash)
 		r.detach()
+		x.reuse(r)
 	case most < len(r.blocks):
 		r.shrink(most)
 	}

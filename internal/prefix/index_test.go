@@ -388,6 +388,27 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
+// BenchmarkInsertNew sends new conversations to endpoints that are full: what is
+// added and what is forgotten balance.
+func BenchmarkInsertNew(b *testing.B) {
+	for _, n := range []int{40, 8192} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			rnd := rand.New(rand.NewPCG(1, 1))
+			x, chain, hash := NewIndex(), make([]Block, n), rnd.Uint64()
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				for j := range chain {
+					hash = hash*6364136223846793005 + 1442695040888963407
+					chain[j] = Block{Hash: hash, End: int32(BlockBytes * (j + 1))}
+				}
+				x.Insert(i%4, chain, time.Duration(i))
+				i++
+			}
+		})
+	}
+}
+
 func FuzzIndex(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
 	f.Fuzz(func(t *testing.T, ops []byte) {

@@ -20,6 +20,39 @@ type holder struct {
 	newer, older *run
 }
 
+const (
+	keepRuns      = 64  // for reuse
+	keepRunBlocks = 256 // longest block list that is kept with one
+)
+
+// newRun returns a run of a copy of blocks, held by nobody.
+func (x *Index) newRun(blocks []Block) *run {
+	var r *run
+	if n := len(x.free); n > 0 {
+		r, x.free = x.free[n-1], x.free[:n-1]
+	} else {
+		r = new(run)
+	}
+	if c := cap(r.blocks); c < len(blocks) || c > 2*len(blocks)+32 {
+		r.blocks = make([]Block, 0, len(blocks))
+	}
+	r.blocks = append(r.blocks, blocks...)
+	return r
+}
+
+// reuse keeps a run that nobody holds and nothing refers to.
+func (x *Index) reuse(r *run) {
+	if len(x.free) == keepRuns {
+		return
+	}
+	blocks := r.blocks[:0]
+	if cap(blocks) > keepRunBlocks {
+		blocks = nil
+	}
+	*r = run{blocks: blocks, holders: r.holders[:0]}
+	x.free = append(x.free, r)
+}
+
 // match returns how many of the run's leading blocks begin the chain, where the
 // first does. Hashes are chained, so equality at i means equality before i.
 func (r *run) match(chain []Block) int {
@@ -87,10 +120,11 @@ func (r *run) removeHolder(slot int) {
 	r.holders = slices.Delete(r.holders, i, i+1)
 }
 
-// shrink keeps the first n blocks, and gives memory back when most of it is unused.
+// shrink keeps the first n blocks, and gives memory back when much of it is unused:
+// a run that is being evicted shrinks step by step.
 func (r *run) shrink(n int) {
 	r.blocks = r.blocks[:n]
-	if cap(r.blocks) > 2*n+16 {
+	if cap(r.blocks) > 2*n+keepRunBlocks {
 		r.blocks = append(make([]Block, 0, n), r.blocks...)
 	}
 }
