@@ -27,7 +27,7 @@ func text(rnd *rand.Rand, n int) string {
 	return string(b)
 }
 
-// model is the same contract done block by block: per slot a list of blocks, most
+// model is the same thing done block by block: per slot a list of blocks, most
 // recent first.
 type model struct {
 	capacity int64
