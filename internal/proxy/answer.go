@@ -26,6 +26,8 @@ type answer struct {
 
 	begun   bool          // the head went to the client
 	stream  bool          // an event stream
+	json    bool          // one JSON value
+	empty   bool          // no byte of the body came yet
 	judged  bool          // of an API whose streams have a terminal marker
 	socket  *upgradedConn // not nil: not HTTP any more
 	refused bool          // the engine did not take the request
@@ -44,14 +46,15 @@ type answer struct {
 func (x *exchange) attach(res *http.Response) {
 	a := &x.answer
 	a.x, a.src, a.status, a.length = x, res.Body, res.StatusCode, res.ContentLength
-	a.stream = isEventStream(res.Header)
+	a.stream, a.empty = isEventStream(res.Header), true
+	a.json = res.StatusCode == http.StatusOK && strings.HasPrefix(res.Header.Get("Content-Type"), "application/json")
 	if res.StatusCode < 400 && plainEncoding(res.Header) {
 		a.tap = x.p.taps.Get().(*llmapi.Stream)
 		a.tap.Reset(x.api.Kind, x.api.Dialect, a.stream)
 	}
 	if a.stream && a.tap != nil {
 		switch x.api.Kind {
-		case llmapi.Chat, llmapi.Completions:
+		case llmapi.Chat, llmapi.Completions, llmapi.Generate:
 			a.judged, a.hold = true, true
 		case llmapi.Responses, llmapi.Messages:
 			a.judged = true
@@ -121,6 +124,7 @@ func (a *answer) next(p []byte) []byte {
 	a.partial = n < len(p)
 	out := p[:n]
 	if n > 0 {
+		a.empty = false
 		a.x.watch.last.set(max(1, a.x.now()))
 		if a.tap != nil {
 			out, err = a.observe(out, err)
@@ -148,7 +152,7 @@ const maxHeld = 16 << 10
 func (a *answer) observe(b []byte, err error) ([]byte, error) {
 	x, t := a.x, a.tap
 	t.Write(b)
-	x.keepResponse(b)
+	x.keepResponse()
 	if !a.stream {
 		return b, err
 	}
@@ -179,12 +183,8 @@ func (a *answer) observe(b []byte, err error) ([]byte, error) {
 // shows reports whether the stream has shown that it is an answer, or that it never will be one that another endpoint
 // could give. A draining vLLM sends at most a usage event and the end marker.
 func (a *answer) shows() bool {
-	t := a.tap
-	if t.NoChoices() {
-		return false
-	}
-	_, _, bad := t.ErrorEvent()
-	return t.FirstToken() || t.Finished() || bad || t.Events() > 1
+	_, _, bad := a.tap.ErrorEvent()
+	return a.tap.Choice() || bad
 }
 
 // before returns the events of b before the one that holds mark; nothing if that began in an earlier read.
@@ -241,13 +241,21 @@ func usageOf(u llmapi.Usage) pool.Usage {
 
 // complete reports whether an answer that ended in good order is whole.
 func (a *answer) complete() bool {
+	t := a.tap
+	if t == nil || !a.stream && !a.json {
+		return true
+	}
+	if t.Aborted() {
+		return false
+	}
+	if !a.stream {
+		return t.Events() > 0 || a.empty // the JSON value is
+	}
 	if !a.judged {
 		return true
 	}
-	if _, _, bad := a.tap.ErrorEvent(); bad {
-		return false
-	}
-	return a.tap.Finished() && !a.tap.Aborted()
+	_, _, bad := t.ErrorEvent()
+	return t.Finished() && !bad
 }
 
 // statusOutcome is the table from an endpoint's status to the outcome.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -82,6 +83,17 @@ func endings() []ending {
 		{name: "engine aborts", endpoints: hs(stream(delta("a"), delta("b")+finishAbort+doneEvent)), body: streamBody, outcome: "cut", status: 200, served: 1, has: delta("b") + `data: {"error":`, not: "abort\"}]", broken: true},
 		{name: "engine's error event", endpoints: hs(stream(delta("a"), "data: {\"error\": {\"message\": \"EngineCore encountered an issue.\", \"type\": \"InternalServerError\", \"param\": null, \"code\": 500}}\n\n", doneEvent)), body: streamBody, outcome: "cut", status: 200, served: 1, has: "EngineCore", not: "[DONE]", broken: true},
 		{name: "body cut short", endpoints: hs(truncates), outcome: "cut", status: 200, served: 1, broken: true},
+		{name: "JSON cut short in good order", endpoints: hs(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, okJSON[:50])
+			_ = http.NewResponseController(w).Flush()
+		}), outcome: "cut", status: 200, served: 1, broken: true},
+		{name: "engine aborts, not streamed", endpoints: hs(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = http.NewResponseController(w).Flush()
+			_, _ = io.WriteString(w, strings.Replace(okJSON, `"stop"`, `"abort"`, 1))
+		}), outcome: "cut", status: 200, served: 1, broken: true},
+		{name: "no body where JSON is usual", endpoints: hs(status(200, "")), outcome: "ok", status: 200, served: 1},
 		{name: "unknown path", path: "/metrics", endpoints: hs(answerOK), outcome: "client_error", status: 404, attempts: "0", reason: "not_found"},
 		{name: "control path", path: "/v1/../sleep", endpoints: hs(answerOK), outcome: "client_error", status: 404, attempts: "0", reason: "not_found"},
 		{name: "unknown model", body: `{"model":"n","messages":[]}`, endpoints: hs(answerOK), outcome: "client_error", status: 404, attempts: "0", reason: "unknown_model", has: "model_not_found"},

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"sync"
 
 	"pointsman.dev/pointsman/internal/llmapi"
@@ -51,37 +50,13 @@ func (s *stickies) keep(id string, k keeper) {
 	s.at[id] = k
 }
 
-// idWithin is how far into an answer its id is looked for: engines send it with the first event.
-const idWithin = 16 << 10
-
-// keepResponse remembers which endpoint made the response whose answer begins with b: follow-ups by its id can be served
-// there only.
-func (x *exchange) keepResponse(b []byte) {
-	if x.api.Kind != llmapi.Responses || x.answer.known || x.answer.bytes > idWithin {
+// keepResponse remembers which endpoint made the response that is passing: follow-ups by its id can be served there only.
+func (x *exchange) keepResponse() {
+	if x.api.Kind != llmapi.Responses || x.answer.known {
 		return
 	}
-	if id := responseID(b); id != "" {
+	if id := x.answer.tap.ResponseID(); id != "" {
 		x.answer.known = true
 		x.p.sticky.keep(id, keeper{pool: x.pool, endpoint: x.booking.Endpoint().Name})
-	}
-}
-
-// responseID finds the first "id" whose value is that of a response, "" if there is none. An id that two reads share is
-// missed: then follow-ups are placed like any request.
-func responseID(b []byte) string {
-	for {
-		_, after, found := bytes.Cut(b, []byte(`"id":`))
-		if !found {
-			return ""
-		}
-		b = after
-		value := bytes.TrimLeft(after, " ")
-		if !bytes.HasPrefix(value, []byte(`"resp`)) {
-			continue
-		}
-		id, _, whole := bytes.Cut(value[1:], []byte(`"`))
-		if whole && len(id) <= maxRequestID+16 {
-			return string(id)
-		}
 	}
 }

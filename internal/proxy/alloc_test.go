@@ -1,0 +1,38 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"pointsman.dev/pointsman/internal/llmapi"
+)
+
+// endless gives the same event at each read.
+type endless struct{ event string }
+
+func (e endless) Read(p []byte) (int, error) { return copy(p, e.event), nil }
+func (endless) Close() error                 { return nil }
+
+// TestEventsAllocateNothing holds the pass-through path: reading an event for usage, tokens and completeness beside the
+// copy costs no allocation.
+func TestEventsAllocateNothing(t *testing.T) {
+	r := buildRig(t, []string{"http://127.0.0.1:1"})
+	x := r.proxy.begin(httptest.NewRecorder(), httptest.NewRequest("POST", chat, nil))
+	defer x.end()
+	x.target, _ = r.dir.Resolve("m")
+	x.api.Kind = llmapi.Chat
+	if err := x.pick(); err != nil {
+		t.Fatal(err)
+	}
+	x.attach(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, ContentLength: -1, Body: endless{delta("word")}})
+	buf := make([]byte, copyBufferSize)
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := x.answer.Read(buf); err != nil && err != io.EOF {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations per event", n)
+	}
+}
