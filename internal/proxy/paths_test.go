@@ -287,7 +287,6 @@ func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("broken t
 func TestPanicReleases(t *testing.T) {
 	ep := newEndpoint(t, answerOK)
 	r := newRig(t, []string{ep.URL}, func(c *Config) { c.Transport = func(string) http.RoundTripper { return panics{} } })
-	r.server.Config.ErrorLog = quiet()
 	if res, err := http.Post(r.server.URL+chat, "application/json", strings.NewReader(chatBody)); err == nil {
 		res.Body.Close()
 		t.Errorf("status %d from a handler that panicked", res.StatusCode)

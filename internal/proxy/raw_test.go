@@ -60,7 +60,6 @@ func TestRawRequests(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ep := newEndpoint(t, answerOK)
 			r := newRig(t, []string{ep.URL})
-			r.server.Config.ErrorLog = quiet()
 			conn, br := r.raw(c.send)
 			res, err := http.ReadResponse(br, nil)
 			switch {

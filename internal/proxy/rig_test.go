@@ -28,6 +28,7 @@ import (
 type rig struct {
 	t       testing.TB
 	proxy   *Proxy
+	current atomic.Pointer[Proxy] // what the listener serves
 	pool    *pool.Pool
 	dir     *pool.Directory
 	server  *httptest.Server
@@ -38,7 +39,10 @@ type rig struct {
 func newRig(t testing.TB, endpoints []string, change ...func(*Config)) *rig {
 	t.Helper()
 	r := buildRig(t, endpoints, change...)
-	r.server = httptest.NewServer(r.proxy)
+	r.current.Store(r.proxy)
+	r.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { r.current.Load().ServeHTTP(w, req) }))
+	r.server.Config.ErrorLog = quiet() // aborted answers and panics are part of the tests
+	r.server.Start()
 	t.Cleanup(func() {
 		r.server.CloseClientConnections()
 		r.server.Close()
@@ -187,8 +191,13 @@ type endpoint struct {
 // newEndpoint reads each body to its end and then calls handle.
 func newEndpoint(t testing.TB, handle http.HandlerFunc) *endpoint {
 	t.Helper()
+	return newEndpointWith(t, func(*http.Server) {}, handle)
+}
+
+func newEndpointWith(t testing.TB, change func(*http.Server), handle http.HandlerFunc) *endpoint {
+	t.Helper()
 	e := &endpoint{sums: map[[32]byte]int{}, left: make(chan struct{}, 4096)}
-	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return // half a body: not executed
@@ -200,6 +209,8 @@ func newEndpoint(t testing.TB, handle http.HandlerFunc) *endpoint {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		handle(w, r)
 	}))
+	change(e.Config)
+	e.Start()
 	e.name = strings.TrimPrefix(e.URL, "http://")
 	t.Cleanup(func() { e.CloseClientConnections(); e.Close() })
 	return e

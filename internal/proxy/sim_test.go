@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -91,8 +92,7 @@ func TestThroughSimulator(t *testing.T) {
 // request is executed twice. One fails only when its bytes had already arrived there as the connection was closed: from
 // here that looks like a crash in the middle of the work.
 func TestKeptConnections(t *testing.T) {
-	ep := newEndpoint(t, answerOK)
-	ep.Config.IdleTimeout = time.Millisecond
+	ep := newEndpointWith(t, func(s *http.Server) { s.IdleTimeout = time.Millisecond }, answerOK)
 	r := newRig(t, []string{ep.URL})
 	const n = 400
 	failed := 0

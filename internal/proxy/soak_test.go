@@ -52,7 +52,6 @@ func TestAbortsLeaveNothing(t *testing.T) {
 	}
 	a, b := newEndpoint(t, slow), newEndpoint(t, slow)
 	r := newRig(t, []string{a.URL, b.URL})
-	r.server.Config.ErrorLog = quiet()
 	dead := newRig(t, []string{closedPort(t)})
 	if _, err := read(r.post(chat, chatBody)); err != nil { // starts what starts once
 		t.Fatal(err)

@@ -23,7 +23,9 @@ import (
 // echo answers with what the endpoint received.
 func echo(got chan<- *http.Request) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		got <- r
+		seen := r.Clone(context.WithoutCancel(r.Context())) // the server goes on with r
+		seen.Body = r.Body
+		got <- seen
 		answerOK(w, r)
 	}
 }

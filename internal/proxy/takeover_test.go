@@ -34,7 +34,7 @@ func TestTakeOver(t *testing.T) {
 	cfg := r.proxy.cfg
 	cfg.Limit, cfg.Previous = time.Minute, r.proxy
 	next := New(cfg)
-	r.server.Config.Handler = next
+	r.current.Store(next)
 	if got := next.sticky.find("resp_1"); got.endpoint != ep.name {
 		t.Errorf("the stored response is at %q", got.endpoint)
 	}
