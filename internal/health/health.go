@@ -55,6 +55,27 @@ const (
 	KindBusy                // refused for load: no failure; Busy tells for how long
 )
 
+// String says it in words for a log.
+func (k Kind) String() string {
+	switch k {
+	case KindConnect:
+		return "no connection"
+	case KindReset:
+		return "the connection broke before an answer"
+	case KindCut:
+		return "an answer broke off"
+	case KindStatus:
+		return "a request was answered with an error of the server"
+	case KindTimeout:
+		return "a request ran into a limit"
+	case KindDrain:
+		return "the engine is draining"
+	case KindBusy:
+		return "refused for load"
+	}
+	return "unknown"
+}
+
 // Times. The reasons are with the rules that use them.
 const (
 	ejectFirst = 5 * time.Second  // pause after the first failure of a request; doubles
@@ -276,6 +297,9 @@ func (m *Machine) Released(now time.Duration) {
 // machine is busy.
 func (m *Machine) Report(now time.Duration, ok bool) {
 	if ok {
+		if m.refused {
+			m.ejected, m.trial, m.probes = false, false, 0
+		}
 		m.reachable(now)
 		m.proven, m.blind = true, false
 		return
@@ -296,6 +320,9 @@ func (m *Machine) Health(now time.Duration, code int, failed bool) {
 			m.drained = false
 		}
 		m.badCodes, m.proven = 0, true
+		if m.refused { // nothing had been sent, so nothing is held against it
+			m.ejected, m.trial = false, false
+		}
 		m.reachable(now)
 		if !m.ejected {
 			m.probes = 0

@@ -126,7 +126,7 @@ func TestRefusedConnection(t *testing.T) {
 	if took := s.now - back; took > 3*sec {
 		t.Errorf("offered again after %v, want 3 s", took)
 	}
-	s.want(Ejected, Trial).serve(10*ms).want(Ready, Normal)
+	s.want(Ready, Normal) // nothing had been sent to it, so there is nothing to prove
 }
 
 func TestMetricsPageBringsARefusedEndpointBack(t *testing.T) {
@@ -134,7 +134,33 @@ func TestMetricsPageBringsARefusedEndpointBack(t *testing.T) {
 	s.m.ConnectFailed(s.now)
 	s.m.Report(s.now, false)
 	s.want(Ejected, LastResort).pass(300*ms).m.Report(s.now, true)
-	s.want(Ejected, Trial)
+	s.want(Ready, Normal)
+}
+
+// What speaks against an endpoint in general, not against one request: a gateway that counts failed requests as "not ready"
+// gets no requests, and nothing would ever end it.
+func TestUsable(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(*script)
+		want bool
+	}{
+		{"never heard of", func(s *script) { *s.m = *New(s.now) }, false},
+		{"ready", func(*script) {}, true},
+		{"a request failed", func(s *script) { s.fail(KindStatus) }, true},
+		{"refused", func(s *script) { s.m.ConnectFailed(s.now) }, false},
+		{"refused, then well", func(s *script) { s.m.ConnectFailed(s.now); s.m.Health(s.now, 200, false) }, true},
+		{"says that it is ill", func(s *script) { s.m.Health(s.now, 503, false) }, false},
+		{"asleep", func(s *script) { s.m.Asleep(s.now, true) }, false},
+		{"taken away", func(s *script) { s.m.Draining(s.now) }, false},
+		{"draining", func(s *script) { s.fail(KindDrain) }, false},
+	} {
+		s := ready(t)
+		c.do(s)
+		if got := s.m.Usable(s.now); got != c.want {
+			t.Errorf("%s: usable %v, want %v", c.name, got, c.want)
+		}
+	}
 }
 
 // With nothing that probes, an address is tried now and then all the same.

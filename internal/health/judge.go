@@ -45,6 +45,12 @@ func (m *Machine) Admission(now time.Duration) Admission {
 	return Normal
 }
 
+// Usable reports whether the endpoint could be asked: it answers, and it does not say that it is ill, asleep or leaving. One
+// that was ejected for the failures of requests is usable: only another request can show that they are over.
+func (m *Machine) Usable(now time.Duration) bool {
+	return m.heard && !m.asleep && !m.leaving && !m.refused && !m.drained && !m.unwell(now)
+}
+
 // unwell reports that /health says so: one 5xx, or no answer in a row of probes while nothing moves.
 func (m *Machine) unwell(now time.Duration) bool {
 	return m.badCodes > 0 || m.badProbes >= goneFailed && now-m.moved > silence

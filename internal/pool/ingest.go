@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -171,6 +172,7 @@ func (p *Pool) ReportFailed(url string, err error) {
 	p.watched(url, func(i int, s *slot) {
 		s.machine.Report(now, false)
 		s.repErr = err.Error()
+		s.why = s.repErr
 		p.touch(i, now)
 	})
 }
@@ -182,6 +184,11 @@ func (p *Pool) HealthProbe(url string, code int, err error) {
 	now := p.now()
 	p.watched(url, func(i int, s *slot) {
 		s.machine.Health(now, code, err != nil)
+		if err != nil {
+			s.why = err.Error()
+		} else if code >= 500 {
+			s.why = fmt.Sprintf("/health answers %d", code)
+		}
 		p.touch(i, now)
 		p.cutSilent(s, now)
 	})

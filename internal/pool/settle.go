@@ -33,6 +33,7 @@ func (b *Booking) blame(k health.Kind, now time.Duration) {
 		return
 	}
 	b.failed = true
+	b.s.why = k.String()
 	if k == health.KindConnect {
 		b.s.machine.ConnectFailed(now)
 		return

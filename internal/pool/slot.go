@@ -36,6 +36,7 @@ type slot struct {
 	stirFirst, stirLast time.Duration // first and last
 	known               bool          // the report is fresh and the page moves
 	repErr              string
+	why                 string // the last thing that spoke against it, for the log
 
 	foreign, foreignRaw  int32
 	foreignWaiting       int32

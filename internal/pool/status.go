@@ -191,14 +191,16 @@ func (p *Pool) endpointStatus(i int, s *slot, now time.Duration) EndpointStatus 
 
 // ready says whether at least one endpoint is known to be usable: it answered, and nothing speaks against it. The
 // mutex is held.
+//
+// Endpoints that requests failed on count as long as they answer otherwise: a gateway that is not ready gets no requests, and
+// nothing else would ever show that they recovered.
 func (p *Pool) ready() bool {
 	now := p.now()
 	for _, s := range p.slots {
 		if s == nil || s.leaving {
 			continue
 		}
-		switch s.machine.State(now) {
-		case health.Ready, health.Warming:
+		if s.machine.Usable(now) {
 			return true
 		}
 	}
@@ -263,11 +265,12 @@ type blindness struct {
 
 // stateChanged logs what an operator wants to see. The mutex is held.
 func (p *Pool) stateChanged(s *slot, to health.State) {
-	level := slog.LevelInfo
+	level, attrs := slog.LevelInfo, []any{"endpoint", s.ep.Name, "from", s.state.String(), "to", to.String()}
 	if to == health.Ejected || to == health.Gone {
 		level = slog.LevelWarn
+		attrs = append(attrs, "cause", s.why)
 	}
-	p.event(level, "endpoint state changed", "endpoint", s.ep.Name, "from", s.state.String(), "to", to.String())
+	p.event(level, "endpoint state changed", attrs...)
 	s.state = to
 }
 
