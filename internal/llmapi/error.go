@@ -29,7 +29,7 @@ const (
 
 // An Error is a refusal or a failure as the client is told of it.
 type Error struct {
-	Status  int    // HTTP status
+	Status  int    // HTTP status; 0: in a stream whose head said 200
 	Reason  string // stable machine word, one of the Reason constants
 	Type    string // OpenAI error type; empty: chosen by Status
 	Code    string // OpenAI error code; empty: Reason
@@ -152,7 +152,7 @@ func openAIType(status int) string {
 	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
 		return "timeout_error"
 	}
-	if status >= 500 {
+	if status >= 500 || status == 0 {
 		return "server_error"
 	}
 	return "invalid_request_error"
@@ -177,7 +177,7 @@ func (e *Error) anthropicType() string {
 	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
 		return "timeout_error"
 	}
-	if e.Status >= 500 {
+	if e.Status >= 500 || e.Status == 0 {
 		return "api_error"
 	}
 	return "invalid_request_error"

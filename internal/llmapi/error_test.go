@@ -112,6 +112,23 @@ func TestErrorEvent(t *testing.T) {
 	}
 }
 
+// A stream that broke has no status of its own, and it is never the client's fault.
+func TestErrorEventWithoutStatus(t *testing.T) {
+	e := &Error{Reason: ReasonCut, Code: "upstream_reset", Message: "broke"}
+	for _, tt := range []struct {
+		kind    Kind
+		dialect Dialect
+		want    string
+	}{
+		{Chat, OpenAI, `"type":"server_error"`},
+		{Messages, Anthropic, `"type":"api_error"`},
+	} {
+		if got := string(e.Event(tt.kind, tt.dialect)); !strings.Contains(got, tt.want) {
+			t.Errorf("%s: want %s", got, tt.want)
+		}
+	}
+}
+
 func TestNearMiss(t *testing.T) {
 	known := []string{"Org/Model-1.5", "tiny", "llama-3.1-8b-instruct", "qwen3-32b"}
 	for name, want := range map[string]string{
