@@ -297,6 +297,8 @@ func TestNotices(t *testing.T) {
 		{"all full", func(v *PoolView) { v.Traffic = Figures{Reasons: map[string]int64{"all_full": 30, "load": 70}} }, "warn all_full []"},
 		{"hits do not come true", func(v *PoolView) { v.Traffic = Figures{Requests: 50, PredictedHit: ptr(0.8), ActualHit: ptr(0.2)} }, "warn hit_gap []"},
 		{"hits unknown", func(v *PoolView) { v.Traffic = Figures{Requests: 50, PredictedHit: ptr(0.8)} }, ""},
+		{"no models", func(v *PoolView) { v.Endpoints[1].Models = nil }, "warn no_models [b:1]"},
+		{"no models of one that is away", func(v *PoolView) { v.Endpoints[1].Models, v.Endpoints[1].State = nil, "gone" }, "warn gone [b:1]"},
 		{"slow", func(v *PoolView) { v.Endpoints[0].Slowness = 8 }, "warn slow [a:1]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -311,6 +313,19 @@ func TestNotices(t *testing.T) {
 				t.Errorf("got %q, want %q", s, c.want)
 			}
 		})
+	}
+}
+
+// TestLastError: what cannot be reached says why, once, by the first endpoint that knows.
+func TestLastError(t *testing.T) {
+	v := PoolView{Status: samplePools()[0]}
+	v.Endpoints = []pool.EndpointStatus{sampleEndpoint("a:1"), sampleEndpoint("b:1"), sampleEndpoint("c:1")}
+	for i, why := range []string{"", "no such host", "connection refused"} {
+		v.Endpoints[i].State, v.Endpoints[i].ReportError = "gone", why
+	}
+	want := "It cannot be reached, or the server said that it is shutting down. Last error: no such host"
+	if list := notices([]PoolView{v}, 0); len(list) != 1 || list[0].Detail != want {
+		t.Errorf("got %+v, want one notice with %q", list, want)
 	}
 }
 

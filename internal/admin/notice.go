@@ -76,7 +76,7 @@ func poolNotices(p *PoolView) []Notice {
 			"The access log's outcome, error_reason and cause say why; pointsman_attempts_total says where.")
 	}
 	if n := t.Reasons["all_full"]; n >= minRequests && float64(n) >= allFullNotice*float64(sum(t.Reasons)) {
-		add(LevelWarn, "all_full", "Every endpoint was full", fmt.Sprintf("%d of the last minute's %d picks went to the shortest queue.", n, sum(t.Reasons)),
+		add(LevelWarn, "all_full", "Every endpoint was full", fmt.Sprintf("%d of the last minute's %d picks had to wait at the endpoint that costs least.", n, sum(t.Reasons)),
 			"Add replicas, or lower the offered load.")
 	}
 	if gap := orNaN(t.PredictedHit) - orNaN(t.ActualHit); t.Requests >= minRequests && gap > hitGapNotice {
@@ -107,7 +107,10 @@ type finding struct {
 	one, many    string // title for one endpoint and for several (with %d)
 	detail, todo string
 	is           func(ep *pool.EndpointStatus) bool
+	last         bool // the detail ends with the last error of a report
 }
+
+const lastError = " Last error: "
 
 func findings() []finding {
 	state := func(s string) func(*pool.EndpointStatus) bool {
@@ -115,24 +118,28 @@ func findings() []finding {
 	}
 	return []finding{
 		{LevelWarn, "ejected", "An endpoint is ejected", "%d endpoints are ejected",
-			"Requests failed there. Probes and single trial requests find out when it can be used again.", "Look at the model server's log.", state("ejected")},
-		{LevelWarn, "gone", "An endpoint went away", "%d endpoints went away",
-			"The port was closed, or the server said that it is shutting down.", "If that was not wanted: restart it, or remove it from the configuration.", state("gone")},
+			"Requests failed there. Probes and single trial requests find out when it can be used again.", "Look at the model server's log; the access log's cause says how it failed.", state("ejected"), true},
+		{LevelWarn, "gone", "An endpoint does not answer", "%d endpoints do not answer",
+			"It cannot be reached, or the server said that it is shutting down.", "Check its address and that it runs; if it is meant to be away, remove it from the configuration.", state("gone"), true},
 		{LevelInfo, "draining", "An endpoint is draining", "%d endpoints are draining",
-			"New work is refused there, what runs is finished.", "", state("draining")},
+			"New work is refused there, what runs is finished.", "", state("draining"), false},
 		{LevelInfo, "asleep", "An endpoint is asleep", "%d endpoints are asleep",
-			"The engine has released the weights; requests would hang, so none are sent.", "Wake it at its own /wake_up.", state("asleep")},
+			"The engine has released the weights; requests would hang, so none are sent.", "Wake it at its own /wake_up.", state("asleep"), false},
 		{LevelWarn, "stale_report", "An endpoint's report is stale", "%d endpoints have stale reports",
 			"Without a fresh report an endpoint counts as average, never as a favourite.", "Check that its /metrics answers from here.",
 			func(ep *pool.EndpointStatus) bool {
 				return ep.ReportStale && (ep.State == "ready" || ep.State == "warming")
-			}},
+			}, true},
+		{LevelWarn, "no_models", "An endpoint lists no models", "%d endpoints list no models",
+			"Its /v1/models does not answer as a model server's does, so requests for any model may be tried there.",
+			"Check the port; if the server wants a key, set api_key_file for the pool.",
+			func(ep *pool.EndpointStatus) bool { return ep.State == "ready" && !ep.Leaving && len(ep.Models) == 0 }, false},
 		{LevelWarn, "slow", "An endpoint is slower than its load explains", "%d endpoints are slower than their load explains",
 			"Answers start several times later than predicted, so fewer requests are sent there.", "Check clocks, throttling and neighbours of that machine.",
-			func(ep *pool.EndpointStatus) bool { return ep.State == "ready" && ep.Slowness >= slownessNotice }},
+			func(ep *pool.EndpointStatus) bool { return ep.State == "ready" && ep.Slowness >= slownessNotice }, false},
 		{LevelInfo, "foreign", "Load bypasses the gateway", "Load bypasses the gateway at %d endpoints",
 			"More requests are reported than were sent from here; they are counted when picking.", "Find out who calls it directly: they get no prefix affinity.",
-			func(ep *pool.EndpointStatus) bool { return ep.Foreign > 0 }},
+			func(ep *pool.EndpointStatus) bool { return ep.Foreign > 0 }, false},
 	}
 }
 
@@ -149,8 +156,8 @@ func endpointNotices(p *pool.Status) []Notice {
 				continue
 			}
 			n.Endpoints = append(n.Endpoints, ep.Name)
-			if f.kind == "stale_report" && ep.ReportError != "" && len(n.Endpoints) == 1 {
-				n.Detail += " Last error: " + ep.ReportError
+			if f.last && ep.ReportError != "" && !strings.Contains(n.Detail, lastError) {
+				n.Detail += lastError + ep.ReportError
 			}
 		}
 		if len(n.Endpoints) > 1 {

@@ -248,9 +248,12 @@ func why(x *pool.Explanation) string {
 	}
 	switch x.Reason {
 	case "only_one":
+		if n := tried(x); n > 0 {
+			return fmt.Sprintf("Picked %s: it was the only endpoint left, after attempts at %d that failed.", chosen.Endpoint, n)
+		}
 		return fmt.Sprintf("Picked %s: it was the only endpoint that could be picked.", chosen.Endpoint)
 	case "all_full":
-		return fmt.Sprintf("Picked %s: every endpoint was full, and this one has the shortest queue, at a cost of %s.", chosen.Endpoint, costText(x, chosen.Cost))
+		return fmt.Sprintf("Picked %s: every endpoint was full, and this one costs least of all, %s.", chosen.Endpoint, costText(x, chosen.Cost))
 	case "prefix":
 		s := fmt.Sprintf("Picked %s: it holds %s of the %s prompt tokens", chosen.Endpoint, grouped(chosen.Hit), grouped(x.Prompt))
 		if next != nil && next.Cost > chosen.Cost {
@@ -265,6 +268,16 @@ func why(x *pool.Explanation) string {
 		return fmt.Sprintf("Picked %s: by its load it costs %s.", chosen.Endpoint, margin)
 	}
 	return fmt.Sprintf("Picked %s: no other endpoint was open to it at a lower cost.", chosen.Endpoint)
+}
+
+// tried counts the endpoints at which the request had failed before.
+func tried(x *pool.Explanation) (n int) {
+	for i := range x.Candidates {
+		if x.Candidates[i].Skipped == "excluded" {
+			n++
+		}
+	}
+	return n
 }
 
 // rivals finds the chosen endpoint, the cheapest other one that it was compared with, and the number of equals.

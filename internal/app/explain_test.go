@@ -206,8 +206,12 @@ func TestWhy(t *testing.T) {
 		{func(*pool.Explanation) {}, "Picked 10.0.0.3:8000: it holds 4,096 of the 5,120 prompt tokens and costs 2504.9 ms less than 10.0.0.5:8000, the next."},
 		{func(x *pool.Explanation) { x.Reason = "load" }, "Picked 10.0.0.3:8000: by its load it costs 2504.9 ms less than 10.0.0.5:8000, the next."},
 		{func(x *pool.Explanation) { x.Reason, x.Candidates[1].Tied = "load", true }, "Picked 10.0.0.3:8000: 2 endpoints cost about the same, and one of them was taken at random."},
-		{func(x *pool.Explanation) { x.Reason = "all_full" }, "Picked 10.0.0.3:8000: every endpoint was full, and this one has the shortest queue, at a cost of 145.1 ms."},
+		{func(x *pool.Explanation) { x.Reason = "all_full" }, "Picked 10.0.0.3:8000: every endpoint was full, and this one costs least of all, 145.1 ms."},
 		{func(x *pool.Explanation) { x.Reason = "only_one" }, "Picked 10.0.0.3:8000: it was the only endpoint that could be picked."},
+		{func(x *pool.Explanation) {
+			x.Reason, x.Candidates[0].Skipped, x.Candidates[1].Skipped = "only_one", "excluded", "excluded"
+		},
+			"Picked 10.0.0.3:8000: it was the only endpoint left, after attempts at 2 that failed."},
 		{func(x *pool.Explanation) { x.Candidates[2].Chosen = false }, "No endpoint could be picked."},
 	} {
 		x := prefixExplanation()

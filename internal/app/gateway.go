@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,10 +149,24 @@ func (g *Gateway) Ready() (bool, string) {
 			return true, ""
 		}
 		if len(p.Endpoints) > 0 {
-			why = fmt.Sprintf("none of the %d endpoints of pool %s is known usable: the first is %s", len(p.Endpoints), p.Name, p.Endpoints[0].State)
+			why = fmt.Sprintf("none of the %d endpoints of pool %s is known usable: %s", len(p.Endpoints), p.Name, stateCounts(p.Endpoints))
 		}
 	}
 	return false, why
+}
+
+// stateCounts says how many endpoints are in which state: "3 gone, 1 asleep".
+func stateCounts(list []pool.EndpointStatus) string {
+	counts := map[string]int{}
+	for i := range list {
+		counts[list[i].State]++
+	}
+	states := slices.Sorted(maps.Keys(counts))
+	slices.SortStableFunc(states, func(a, b string) int { return counts[b] - counts[a] })
+	for i, s := range states {
+		states[i] = fmt.Sprintf("%d %s", counts[s], s)
+	}
+	return strings.Join(states, ", ")
 }
 
 // explain finds a recent pick; "" is the latest of the first pool that has one.

@@ -125,10 +125,14 @@ func (g *Gateway) reload(f config.Flags, why string, level *slog.LevelVar) {
 func (g *Gateway) Reload(cfg *config.Config) {
 	g.mu.Lock()
 	moved := cfg.Listen != g.cfg.Listen || cfg.Admin != g.cfg.Admin
+	format := cfg.Log.Format != g.cfg.Log.Format
 	same := cfg.Limit == g.cfg.Limit && cfg.MaxBody == g.cfg.MaxBody && cfg.DebugHeaders == g.cfg.DebugHeaders
 	g.mu.Unlock()
 	if moved {
 		g.log.Warn("listen and admin change with a restart only", "listen", cfg.Listen, "admin", cfg.Admin)
+	}
+	if format {
+		g.log.Warn("log.format changes with a restart only", "format", cfg.Log.Format.String())
 	}
 	g.apply(cfg)
 	if !same {

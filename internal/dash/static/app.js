@@ -18,7 +18,7 @@ const STATES = {
 const REASONS = {
   prefix: ["prefix", "The endpoint holds a prefix of the prompt, and that decided."],
   load: ["load", "Expected time alone decided: nothing was held, or it was not worth the wait."],
-  all_full: ["all full", "Every endpoint was full: the shortest queue, in expected seconds."],
+  all_full: ["all full", "Every endpoint was full: the lowest expected time all the same."],
   only_one: ["only one", "There was one endpoint to choose from."],
   other: ["other", "Any other reason."],
 };
@@ -65,6 +65,7 @@ const percent = (v, digits = 0) => (has(v) ? (100 * v).toFixed(digits) + " %" : 
 const rate = (v) => (!has(v) ? DASH : v === 0 ? "0" : v < 10 ? v.toFixed(1) : count(v));
 const span = (s) => {
   if (!has(s)) return DASH;
+  if (s < 0) return "−" + span(-s);
   if (s < 1e-3) return (1e6 * s).toFixed(s < 1e-5 ? 1 : 0) + " µs";
   if (s < 0.9995) return (1e3 * s).toFixed(s < 0.01 ? 1 : 0) + " ms";
   if (s < 120) return s.toFixed(s < 10 ? 2 : 1) + " s";
@@ -254,7 +255,7 @@ class Pool {
     this.pick = h("div", { class: "sub" });
     const tiles = h("div", { class: "tiles" },
       tile("Requests", "Requests that ended, per second, over the last five seconds.", "", this.rps.big, this.rps.sub, this.rpsSpark.el),
-      tile("Time to first token", "From a request's arrival to its first token: the median of the last minute. Lines: median, and 95th percentile in amber.", "", this.ttft.big, this.ttft.sub, this.ttftSpark.el),
+      tile("Time to first token", "From a streamed request's arrival to its first token: the median of the last minute. Lines: median, and 95th percentile in amber.", "", this.ttft.big, this.ttft.sub, this.ttftSpark.el),
       tile("Prefix hits", "Share of prompt tokens found in a prefix cache in the last minute: as the endpoints reported it, and, in amber, as predicted when picking.", "", this.hits.big, this.hits.sub, this.hitSpark.el),
       tile("In flight", "Requests that were sent from here and have not ended.", "wide", this.flight.big, this.flight.sub, this.flightSpark.el),
       tile("Picks, last minute", "What decided where requests went.", "wide last", this.stack, this.keys));
@@ -381,21 +382,27 @@ async function explain() {
   } catch (err) {
     return out.replaceChildren(h("p", { class: "muted" }, "The gateway does not answer."));
   }
-  const names = [...new Set(x.candidates.flatMap((e) => (e.terms ?? []).filter((t) => t.seconds !== 0).map((t) => t.name)))];
+  // An endpoint that could not be picked has no bar: its penalty would leave none to the others.
+  const compared = x.candidates.filter((e) => !SKIPPED[e.skipped] || e.chosen);
+  const names = [...new Set(compared.flatMap((e) => (e.terms ?? []).filter((t) => t.seconds > 0).map((t) => t.name)))];
   const color = (name) => "b" + (1 + (names.indexOf(name) % 7));
-  const top = Math.max(1e-9, ...x.candidates.map((e) => e.terms?.reduce((n, t) => n + Math.max(0, t.seconds), 0) ?? 0));
+  const top = Math.max(1e-9, ...compared.map((e) => e.terms?.reduce((n, t) => n + Math.max(0, t.seconds), 0) ?? 0));
   const rows = [...x.candidates].sort((a, b) => b.chosen - a.chosen || !!a.skipped - !!b.skipped || a.cost_seconds - b.cost_seconds).slice(0, 12);
   const gate = (g) => h("span", { class: g.applies && !g.passed ? "shut" : "" }, `${g.name} ${!g.applies ? "not applied" : (g.passed ? "ok" : "full") + ` (${g.value < 0 ? "unknown" : fine(g.value)} of ${fine(g.threshold)})`}`);
   out.replaceChildren(h("p", { class: "why" }, h("b", {}, x.id || "latest"), ` went to `, h("b", {}, x.endpoint || "no endpoint"), ` because of `, h("b", {}, (REASONS[x.reason] ?? [x.reason])[0]),
     `: ${count(x.prompt_tokens)} prompt tokens, pool ${x.pool}, model ${x.model || "not named"}.`),
   h("div", { class: "terms" }, names.map((n) => h("span", {}, h("i", { class: "sw " + color(n) }), TERMS[n] ?? n))),
   ...rows.map((e) => h("div", { class: "cost" + (e.chosen ? " chosen" : SKIPPED[e.skipped] ? " out" : "") }, h("span", { class: "who" }, e.endpoint),
-    bars(x, e, top, color), h("span", { class: "num" }, SKIPPED[e.skipped] ?? cost(x, e.cost_seconds)),
-    h("div", { class: "gates" }, SKIPPED[e.skipped] ? null : h("span", {}, `holds ${count(e.hit_tokens)} tok`), (e.gates ?? []).map(gate)))));
+    bars(x, compared.includes(e) ? e : {}, top, color), h("span", { class: "num" }, compared.includes(e) ? cost(x, e.cost_seconds) : SKIPPED[e.skipped]),
+    h("div", { class: "gates" }, compared.includes(e) ? h("span", {}, `holds ${count(e.hit_tokens)} tok`) : null, credits(x, e), (e.gates ?? []).map(gate)))));
+}
+// credits are the terms below zero, which no bar can show.
+function credits(x, e) {
+  return (e.terms ?? []).filter((t) => t.seconds < 0).map((t) => h("span", {}, `${TERMS[t.name] ?? t.name} ${cost(x, t.seconds)}`));
 }
 function bars(x, e, top, color) {
   if (!e.terms?.length) return h("div", { class: "stack" });
-  const el = h("div", { class: "stack", role: "img", "aria-label": (e.terms ?? []).map((t) => `${t.name} ${cost(x, t.seconds)}`).join(", ") });
+  const el = h("div", { class: "stack", role: "img", "aria-label": (e.terms ?? []).map((t) => `${TERMS[t.name] ?? t.name} ${cost(x, t.seconds)}`).join(", ") });
   for (const t of (e.terms ?? []).filter((term) => term.seconds > 0)) {
     const bar = h("i", { class: color(t.name), "data-tip": `${TERMS[t.name] ?? t.name}: ${cost(x, t.seconds)}` });
     bar.style.width = Math.max(0, (100 * t.seconds) / top) + "%";
