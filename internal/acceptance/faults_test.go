@@ -115,8 +115,12 @@ lines:
 // An endpoint that fails every request after dispatch costs at most one of them.
 func TestOneBadEndpoint(t *testing.T) {
 	faults := map[string]http.HandlerFunc{
-		"500": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":{"message":"boom"}}`, 500) },
-		"503": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":{"message":"down"}}`, 503) },
+		"500": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `{"error":{"message":"boom"}}`, http.StatusInternalServerError)
+		},
+		"503": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `{"error":{"message":"down"}}`, http.StatusServiceUnavailable)
+		},
 		"reset": func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
 			conn, _, _ := http.NewResponseController(w).Hijack()
@@ -156,7 +160,9 @@ func TestAllFailedThenRecovered(t *testing.T) {
 	g := gateway(t, list(urls...), "", "")
 	waitReady(t, g, 4)
 	c := client(t, 8)
-	fault := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":{"message":"boom"}}`, 500) })
+	fault := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, `{"error":{"message":"boom"}}`, http.StatusInternalServerError)
+	})
 	for _, s := range servers {
 		s.handle.Store(&fault)
 	}

@@ -202,4 +202,3 @@ func TestPolicyFollowsTheEngine(t *testing.T) {
 		t.Error("a policy that contradicts the engine brought no warning")
 	}
 }
-

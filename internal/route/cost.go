@@ -171,9 +171,9 @@ func (v *view) costOf(k *cost, e *Endpoint, i int, hit, need float64) {
 }
 
 // rampUp makes an endpoint that should get a share of full traffic dearer by that share.
-func (k *cost) rampUp(e *Endpoint) {
+func (c *cost) rampUp(e *Endpoint) {
 	if r := within(positive(e.Ramp, 1), 0.01, 1, 1); r < 1 {
-		k.ramp = (k.wait + k.work + k.busy + k.stall + k.step + k.memory) * (1/r - 1)
+		c.ramp = (c.wait + c.work + c.busy + c.stall + c.step + c.memory) * (1/r - 1)
 	}
 }
 

@@ -48,11 +48,11 @@ func Explain(s *Snapshot, r *Request, hits []int32, exclude []uint64, rnd uint64
 		e := &s.Endpoints[i]
 		hit := v.hitAt(s, hits, i)
 		need := v.projected(e, hit)
-		var cost cost
-		v.costOf(&cost, e, i, hit, need)
+		var price cost
+		v.costOf(&price, e, i, hit, need)
 		pr, set := v.price(e, i, hit)
-		c := Candidate{Slot: i, Full: set != 0, HitTokens: int32(hit), Gates: v.gateResults(e, need, set), Terms: cost.terms(v.policy),
-			Cost: cost.sum(), Chosen: i == x.Pick.Slot}
+		c := Candidate{Slot: i, Full: set != 0, HitTokens: int32(hit), Gates: v.gateResults(e, need, set), Terms: price.terms(v.policy),
+			Cost: price.sum(), Chosen: i == x.Pick.Slot}
 		switch {
 		case excluded(exclude, i):
 			c.Skipped = "excluded"

@@ -28,8 +28,7 @@ type part struct {
 type call struct {
 	parts    []part
 	output   int
-	answer   uint64 // id of the answer's text
-	conv     int
+	answer   uint64  // id of the answer's text
 	deadline float64 // SLO of the first token, seconds; 0: none
 
 	at         time.Duration

@@ -25,11 +25,11 @@ func (p *parser) settings(l line) {
 	}
 	p.pairs(l, l.words, func(key, value string) (err string) {
 		if n, ok := numbers[key]; ok {
-			v, err := number(value, n.lo, n.hi)
-			if err == "" {
+			v, bad := number(value, n.lo, n.hi)
+			if bad == "" {
 				n.set(v)
 			}
-			return err
+			return bad
 		}
 		switch key {
 		case "policy":
@@ -99,16 +99,16 @@ func (d *said) set(key, value string) (err string) {
 	counts := map[string]*int32{"running": &e.Running, "waiting": &e.Waiting, "max_num_seqs": &e.MaxNumSeqs, "block": &e.BlockSize,
 		"foreign": &d.foreign, "queued": &d.queued}
 	if n, ok := counts[key]; ok {
-		v, err := number(value, 0, 1e6)
+		v, bad := number(value, 0, 1e6)
 		*n = int32(v)
-		return err
+		return bad
 	}
 	sums := map[string]*int64{"capacity": &e.CapacityTokens, "booked": &d.booked, "prompts": &d.prompts, "context": &d.context,
 		"output": &d.output}
 	if n, ok := sums[key]; ok {
-		v, err := number(value, 0, maxTokens)
+		v, bad := number(value, 0, maxTokens)
 		*n = int64(v)
-		return err
+		return bad
 	}
 	switch key {
 	case "kv":
