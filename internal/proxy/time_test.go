@@ -306,6 +306,8 @@ func TestSlowUpload(t *testing.T) {
 func TestStalledClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t, func(w http.ResponseWriter, r *http.Request) {
+			answerStream(w)
+			time.Sleep(time.Millisecond) // ReverseProxy's first flush is over: it takes a mutex, on which fake time does not pass
 			for r.Context().Err() == nil {
 				answerStream(w, delta(strings.Repeat("a", 1000)))
 			}
