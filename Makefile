@@ -33,7 +33,7 @@ lint: ## golangci-lint (built from its module) with .golangci.yml.
 	test/lint
 
 vuln: ## Known vulnerabilities in what we link.
-	go run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...
+	test/vuln
 
 fuzz: ## Every fuzz target for FUZZTIME (default 30s).
 	test/fuzz $(or $(FUZZTIME),30s)
