@@ -66,7 +66,7 @@ func poolNotices(p *PoolView) []Notice {
 		add(LevelError, "not_ready", "No endpoint is known to be usable", "Requests are still tried: an endpoint may be better than its reports.",
 			"Check that the model servers run and that their address can be reached from here.")
 	case p.AllStale:
-		add(LevelWarn, "all_stale", "Every report is stale", "The gateway's own ledger alone decides; load from elsewhere is invisible.",
+		add(LevelWarn, "all_stale", "Every report is stale", "The gateway's own ledger alone decides; load from elsewhere is invisible."+lastReportError(p.Endpoints),
 			"Check that /metrics of the endpoints answers from here (NetworkPolicy, API key, overload).")
 	}
 	out = append(out, policyNotices(p)...)
@@ -85,6 +85,16 @@ func poolNotices(p *PoolView) []Notice {
 			"Traffic that bypasses the gateway, or a cache_salt added behind it, may fill the caches.")
 	}
 	return out
+}
+
+// lastReportError is the last error of the first endpoint that has one, as the end of a detail.
+func lastReportError(list []pool.EndpointStatus) string {
+	for i := range list {
+		if e := list[i].ReportError; e != "" {
+			return lastError + e
+		}
+	}
+	return ""
 }
 
 // policyNotices passes on what the pool itself warns of, with the remedy for a policy that does not fit.
@@ -138,7 +148,7 @@ func findings() []finding {
 			"Answers start several times later than predicted, so fewer requests are sent there.", "Check clocks, throttling and neighbours of that machine.",
 			func(ep *pool.EndpointStatus) bool { return ep.State == "ready" && ep.Slowness >= slownessNotice }, false},
 		{LevelInfo, "foreign", "Load bypasses the gateway", "Load bypasses the gateway at %d endpoints",
-			"More requests are reported than were sent from here; they are counted when picking.", "Find out who calls it directly: they get no prefix affinity.",
+			"More requests are reported than were sent from here; they are counted when picking.", "Find out who calls it directly: they get no prefix affinity. Other replicas of the gateway count as foreign too.",
 			func(ep *pool.EndpointStatus) bool { return ep.Foreign > 0 }, false},
 	}
 }
