@@ -320,10 +320,10 @@ func TestNotices(t *testing.T) {
 func TestLastError(t *testing.T) {
 	v := PoolView{Status: samplePools()[0]}
 	v.Endpoints = []pool.EndpointStatus{sampleEndpoint("a:1"), sampleEndpoint("b:1"), sampleEndpoint("c:1")}
-	for i, why := range []string{"", "no such host", "connection refused"} {
+	for i, why := range []string{"", `scraping http://b:1/metrics: Get "http://b:1/metrics": dial tcp: no such host`, "connection refused"} {
 		v.Endpoints[i].State, v.Endpoints[i].ReportError = "gone", why
 	}
-	want := "It cannot be reached, or the server said that it is shutting down. Last error: no such host"
+	want := "It cannot be reached, or the server said that it is shutting down. Last error: dial tcp: no such host"
 	if list := notices([]PoolView{v}, 0); len(list) != 1 || list[0].Detail != want {
 		t.Errorf("got %+v, want one notice with %q", list, want)
 	}

@@ -76,7 +76,7 @@ func poolNotices(p *PoolView) []Notice {
 			"The access log's outcome, error_reason and cause say why; pointsman_attempts_total says where.")
 	}
 	if n := t.Reasons["all_full"]; n >= minRequests && float64(n) >= allFullNotice*float64(sum(t.Reasons)) {
-		add(LevelWarn, "all_full", "Every endpoint was full", fmt.Sprintf("%d of the last minute's %d picks had to wait at the endpoint that costs least.", n, sum(t.Reasons)),
+		add(LevelWarn, "all_full", "Too many endpoints are full", fmt.Sprintf("%d of the last minute's %d picks went to a full endpoint, because all or many were full.", n, sum(t.Reasons)),
 			"Add replicas, or lower the offered load.")
 	}
 	if gap := orNaN(t.PredictedHit) - orNaN(t.ActualHit); t.Requests >= minRequests && gap > hitGapNotice {
@@ -91,10 +91,18 @@ func poolNotices(p *PoolView) []Notice {
 func lastReportError(list []pool.EndpointStatus) string {
 	for i := range list {
 		if e := list[i].ReportError; e != "" {
-			return lastError + e
+			return lastError + reportCause(e)
 		}
 	}
 	return ""
+}
+
+// reportCause leaves the URL out of the error of a report that got no answer: the endpoint is named beside it.
+func reportCause(e string) string {
+	if _, cause, ok := strings.Cut(e, `": `); ok {
+		return cause
+	}
+	return e
 }
 
 // policyNotices passes on what the pool itself warns of, with the remedy for a policy that does not fit.
@@ -167,7 +175,7 @@ func endpointNotices(p *pool.Status) []Notice {
 			}
 			n.Endpoints = append(n.Endpoints, ep.Name)
 			if f.last && ep.ReportError != "" && !strings.Contains(n.Detail, lastError) {
-				n.Detail += lastError + ep.ReportError
+				n.Detail += lastError + reportCause(ep.ReportError)
 			}
 		}
 		if len(n.Endpoints) > 1 {

@@ -168,22 +168,30 @@ func byMerit(a, b pool.Candidate) int {
 	return 0
 }
 
-// explainEndpoint prints one endpoint: gates on the left, cost terms on the right.
-func explainEndpoint(b *strings.Builder, x *pool.Explanation, c *pool.Candidate) {
-	mark, verdict := " ", ""
+// verdictOf says in a word what became of the endpoint.
+func verdictOf(c *pool.Candidate) (mark, verdict string) {
 	switch {
 	case c.Chosen:
-		mark, verdict = ">", "chosen, "
+		return ">", "chosen, "
 	case c.Skipped == "full" || c.Skipped == "" && c.Full:
-		verdict = "full, "
+		return " ", "full, "
 	case c.Skipped == "health":
-		verdict = "not usable now, "
+		return " ", "not usable now, "
 	case c.Skipped == "excluded":
-		verdict = "tried before, "
+		return " ", "tried before, "
 	case c.Tied:
-		verdict = "as good, "
+		return " ", "as good, "
 	}
+	return " ", ""
+}
+
+// explainEndpoint prints one endpoint: gates on the left, cost terms on the right.
+func explainEndpoint(b *strings.Builder, x *pool.Explanation, c *pool.Candidate) {
+	mark, verdict := verdictOf(c)
 	fmt.Fprintf(b, "\n%s %s  %sholds %s of %s prompt tokens\n", mark, c.Endpoint, verdict, grouped(c.Hit), grouped(x.Prompt))
+	if c.Skipped == "health" && !c.Chosen {
+		return // its terms hold a penalty that means nothing but this
+	}
 	unit, scale := "ms", 1e3
 	if x.Policy == "least_request" {
 		unit, scale = "requests", 1
@@ -253,7 +261,7 @@ func why(x *pool.Explanation) string {
 		}
 		return fmt.Sprintf("Picked %s: it was the only endpoint that could be picked.", chosen.Endpoint)
 	case "all_full":
-		return fmt.Sprintf("Picked %s: every endpoint was full, and this one costs least of all, %s.", chosen.Endpoint, costText(x, chosen.Cost))
+		return fmt.Sprintf("Picked %s: it is full, as %s, and costs least of all, %s.", chosen.Endpoint, howFull(x), costText(x, chosen.Cost))
 	case "prefix":
 		s := fmt.Sprintf("Picked %s: it holds %s of the %s prompt tokens", chosen.Endpoint, grouped(chosen.Hit), grouped(x.Prompt))
 		if next != nil && next.Cost > chosen.Cost {
@@ -263,7 +271,7 @@ func why(x *pool.Explanation) string {
 	}
 	switch {
 	case tied > 1:
-		return fmt.Sprintf("Picked %s: %d endpoints cost about the same, and one of them was taken at random.", chosen.Endpoint, tied)
+		return fmt.Sprintf("Picked %s: %d endpoints cost about the same, and this one had the fewest requests, the longest hit, or luck.", chosen.Endpoint, tied)
 	case next != nil && next.Cost >= chosen.Cost:
 		return fmt.Sprintf("Picked %s: by its load it costs %s.", chosen.Endpoint, margin)
 	}
@@ -278,6 +286,25 @@ func tried(x *pool.Explanation) (n int) {
 		}
 	}
 	return n
+}
+
+// howFull says how many of the endpoints that could have been picked were full.
+func howFull(x *pool.Explanation) string {
+	full, usable := 0, 0
+	for i := range x.Candidates {
+		switch c := &x.Candidates[i]; {
+		case c.Skipped == "health" || c.Skipped == "excluded":
+		case c.Full || c.Skipped == "full":
+			full++
+			usable++
+		default:
+			usable++
+		}
+	}
+	if full == usable {
+		return "every usable endpoint is"
+	}
+	return fmt.Sprintf("%d of %d usable endpoints are", full, usable)
 }
 
 // rivals finds the chosen endpoint, the cheapest other one that it was compared with, and the number of equals.
@@ -307,14 +334,16 @@ func costText(x *pool.Explanation, v float64) string {
 func termWords(policy string) string {
 	if policy == "least_request" {
 		return "Terms: requests in flight there, this request, a penalty while the endpoint asked for a pause, ramp while it warms up.\n" +
-			"Lowest cost among the endpoints that are not full wins; near-equals at random.\n"
+			lowestWins
 	}
 	return `Terms, all in time: wait for what is booked there, work to prefill what is not cached, busy: the price of work while the
 pool is loaded, stall of those who are decoding, step: slower steps for this answer, memory: waiting for KV blocks,
 penalty while the endpoint asked for a pause, ramp while it warms up, return: credit for coming back to one's endpoint.
-Lowest cost among the endpoints that are not full wins; near-equals at random.
-`
+` + lowestWins
 }
+
+const lowestWins = `The lowest cost wins, without the full endpoints while they are few. Near-equals: the fewest requests, the longest hit, chance.
+`
 
 func orWord(s, word string) string {
 	if s == "" {

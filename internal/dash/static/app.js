@@ -18,7 +18,7 @@ const STATES = {
 const REASONS = {
   prefix: ["prefix", "The endpoint holds a prefix of the prompt, and that decided."],
   load: ["load", "Expected time alone decided: nothing was held, or it was not worth the wait."],
-  all_full: ["all full", "Every endpoint was full: the lowest expected time all the same."],
+  all_full: ["all full", "The endpoint was full, as all or many were: the lowest expected time decided."],
   only_one: ["only one", "There was one endpoint to choose from."],
   other: ["other", "Any other reason."],
 };
@@ -296,7 +296,7 @@ class Pool {
     const gates = { waiting: "have requests waiting", max_num_seqs: "run all they can", projected_kv: "have no KV memory left" };
     this.head.replaceChildren(...[h("h2", {}, p.name),
       h("span", { class: "chip", tabindex: "0", "data-tip": p.policy === "prefix" ? "Picks by expected time, with the prefixes that endpoints hold." : "Picks the endpoint with the fewest requests; prefixes are ignored." }, policy),
-      ...Object.entries(p.full ?? {}).filter(([, n]) => n > 0).map(([g, n]) => h("span", { class: "chip full", tabindex: "0", "data-tip": `${n} of ${list.length} endpoints ${gates[g] ?? "are full"}: skipped while another is not full.` }, `${n} full: ${g}`)),
+      ...Object.entries(p.full ?? {}).filter(([, n]) => n > 0).map(([g, n]) => h("span", { class: "chip full", tabindex: "0", "data-tip": `${n} of ${list.length} endpoints ${gates[g] ?? "are full"}: skipped while full endpoints are few.` }, `${n} full: ${g}`)),
       h("span", { class: "models" }, models.slice(0, 4).join(", ") + (models.length > 4 ? ` and ${models.length - 4} more` : ""))]);
   }
   picks(t) {
