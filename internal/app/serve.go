@@ -136,7 +136,9 @@ func (g *Gateway) Reload(cfg *config.Config) {
 	}
 	g.apply(cfg)
 	if !same {
-		g.proxy.Swap(proxy.New(proxyConfig(cfg, g))).CloseIdle()
+		next := proxyConfig(cfg, g)
+		next.Previous = g.proxy.Load()
+		g.proxy.Store(proxy.New(next))
 	}
 }
 
