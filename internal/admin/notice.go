@@ -61,7 +61,7 @@ func poolNotices(p *PoolView) []Notice {
 	switch {
 	case len(p.Endpoints) == 0:
 		add(LevelError, "no_endpoints", "The pool has no endpoints", "Requests for its models are refused.",
-			"Check endpoints, file or dns of this pool in the configuration.")
+			"Check endpoints, file or dns of this pool in the configuration; the log says so when a source cannot be read.")
 	case !p.Ready:
 		add(LevelError, "not_ready", "No endpoint is known to be usable", "Requests are still tried: an endpoint may be better than its reports.",
 			"Check that the model servers run and that their address can be reached from here.")

@@ -64,6 +64,7 @@ A configuration's endpoints files and key files are read too; endpoints are not 
   -- want --
   pick a
 
+Flags:
 `)
 	flags.SetOutput(w)
 	flags.PrintDefaults()

@@ -24,13 +24,13 @@ import (
 func Demo(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	duration := fs.Duration("duration", 0, "end after this time; 0 runs until Ctrl-C")
-	endpoints := fs.Int("endpoints", 4, "simulated model servers, 1 to 32")
-	chats := fs.Int("chats", 24, "conversations at a time, 0 to 1000 (0 leaves the load to you)")
-	listen := fs.String("listen", "127.0.0.1:8080", "address of the API; a free port is taken if this one is in use")
-	adminAddr := fs.String("admin", "127.0.0.1:9090", "address of the page and the metrics; the same holds")
+	duration := fs.Duration("duration", 0, "end after this `time`, like 20s; 0 runs until Ctrl-C")
+	endpoints := fs.Int("endpoints", 4, "`number` of simulated model servers, 1 to 32")
+	chats := fs.Int("chats", 24, "`number` of conversations at a time, 0 to 1000; 0 leaves the load to you")
+	listen := fs.String("listen", "127.0.0.1:8080", "`address` of the API; a free port is taken if this one is in use")
+	adminAddr := fs.String("admin", "127.0.0.1:9090", "`address` of the page and the metrics; a free port is taken if this one is in use")
 	fs.Usage = func() {
-		fmt.Fprint(stderr, "Usage: pointsman demo [flags]\n\nGateway, simulated vLLM servers, load and a page to look at. Nothing needs to be installed.\n\n")
+		fmt.Fprint(stderr, "Usage: pointsman demo [flags]\n\nGateway, simulated vLLM servers, load and a page to look at. Nothing needs to be installed.\n\nFlags:\n")
 		fs.PrintDefaults()
 	}
 	if err := fs.Parse(args); err != nil {
@@ -73,7 +73,7 @@ func runDemo(ctx context.Context, stdout io.Writer, endpoints, chats int, listen
 	}
 	defer g.Close()
 	fmt.Fprintf(stdout, "%d simulated vLLM servers, model %q, %d conversations at a time\n", endpoints, demoModel, chats)
-	fmt.Fprintf(stdout, "page      %s/\nAPI       %s/v1\nexplain   pointsman explain --admin %s\n", g.Admin(), g.API(), g.Admin())
+	fmt.Fprintf(stdout, "page      %s/\nAPI       %s/v1\nexplain   pointsman explain --admin %s\nend       Ctrl-C\n", g.Admin(), g.API(), g.Admin())
 	load := newDemoLoad(g.API(), demoModel, chats+1)
 	if chats > 0 {
 		var wg sync.WaitGroup

@@ -40,6 +40,7 @@ Runs the gateway. Two vLLM servers need nothing but their addresses:
 The file is loaded again when it changes and at SIGHUP; a broken one is refused and the old one stays in force.
 SIGTERM finishes what is in flight, up to the limit; a second one ends at once.
 
+Flags:
 `)
 		fs.PrintDefaults()
 	}
