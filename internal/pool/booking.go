@@ -164,7 +164,10 @@ func (b *Booking) Repick(k health.Kind) bool {
 
 // Dispatched records that the request is on its way: a connection was made.
 func (b *Booking) Dispatched() {
-	b.with(func(p *Pool, now time.Duration) { b.s.machine.Connected(now) })
+	b.with(func(p *Pool, now time.Duration) {
+		b.s.machine.Connected(now)
+		b.s.heard = true
+	})
 }
 
 // Headers records the head of the endpoint's answer. 429 and 503 lower the endpoint's preference for retryAfter,

@@ -31,6 +31,7 @@ func (p *Pool) Report(url string, r Report) {
 	p.watched(url, func(i int, s *slot) {
 		s.machine.Report(now, true)
 		s.machine.Asleep(now, r.Asleep)
+		p.answered(s, &s.proof.report, pageShown)
 		if s.leaving {
 			p.touch(i, now)
 			return
@@ -164,7 +165,7 @@ func (p *Pool) setCapacity(i int, s *slot) {
 	}
 }
 
-// ReportFailed records that the metrics page of url could not be read.
+// ReportFailed records that the metrics page of url could not be read; an AnswerError that it was answered.
 func (p *Pool) ReportFailed(url string, err error) {
 	p.mu.Lock()
 	defer p.unlock()
@@ -173,6 +174,7 @@ func (p *Pool) ReportFailed(url string, err error) {
 		s.machine.Report(now, false)
 		s.repErr = err.Error()
 		s.why = s.repErr
+		p.failed(s, &s.proof.report, err, now)
 		p.touch(i, now)
 	})
 }
@@ -184,10 +186,17 @@ func (p *Pool) HealthProbe(url string, code int, err error) {
 	now := p.now()
 	p.watched(url, func(i int, s *slot) {
 		s.machine.Health(now, code, err != nil)
-		if err != nil {
+		switch {
+		case err != nil:
 			s.why = err.Error()
-		} else if code >= 500 {
+			p.unanswered(s, err, now)
+		case code >= 200 && code < 300:
+			p.answered(s, &s.proof.health, pageShown)
+		case code >= 500:
+			s.heard = true
 			s.why = fmt.Sprintf("/health answers %d", code)
+		default:
+			p.failed(s, &s.proof.health, &AnswerError{Status: code}, now)
 		}
 		p.touch(i, now)
 		p.cutSilent(s, now)
@@ -219,6 +228,11 @@ func (p *Pool) Learned(url string, f Facts) {
 			return
 		}
 		s.machine.Connected(now)
+		s.heard = true
+		if f.Models != nil {
+			p.answered(s, &s.proof.models, pageShown)
+			s.modelsErr, s.modelsFails, s.modelsSaid, s.wantsKey = "", 0, false, false
+		}
 		if f.Version != "" {
 			s.version = f.Version
 		}

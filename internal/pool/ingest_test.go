@@ -49,7 +49,7 @@ func TestAllStaleIsSaidOnceAndThePoolServes(t *testing.T) {
 	if !p.Status().AllStale {
 		t.Error("the gauge does not say that all reports are stale")
 	}
-	if n := strings.Count(log.String(), "every report is stale"); n != 1 {
+	if n := strings.Count(log.String(), "every report is stale, the ledger decides"); n != 1 {
 		t.Errorf("said %d times within 30 s, want 1", n)
 	}
 	mustPick(t, p, prompt("a", nil)).Done(ok(1, 1))

@@ -54,6 +54,7 @@ type Pool struct {
 	warnings  []string
 	allStale  bool
 	blind     blindness
+	missed    missed
 	onModels  []func()
 	modelsNew bool
 }

@@ -36,7 +36,13 @@ type slot struct {
 	stirFirst, stirLast time.Duration // first and last
 	known               bool          // the report is fresh and the page moves
 	repErr              string
-	why                 string // the last thing that spoke against it, for the log
+	why                 string // the last thing that spoke against it, for the log and the operator
+	heard, missed       bool   // something answered at the address; it was said that nothing does
+	proof               proof
+	modelsErr           string // of the last reading of the model list; "" when it was good
+	modelsFails         int    // answers in a row that were no list
+	modelsSaid          bool   // said once per row
+	wantsKey            bool   // the last answer was 401 or 403
 
 	foreign, foreignRaw  int32
 	foreignWaiting       int32
@@ -76,6 +82,9 @@ func (p *Pool) refresh(now time.Duration) {
 		}
 	}
 	p.noteStale(used > 0 && fresh == 0, now)
+	if now-p.missed.since >= missedRest {
+		p.sayMissed()
+	}
 	p.schedule(now)
 }
 
@@ -111,12 +120,12 @@ func (p *Pool) cutSilent(s *slot, now time.Duration) {
 // times per request.
 func (p *Pool) touch(i int, now time.Duration) {
 	s := p.slots[i]
-	if st := s.machine.State(now); st != s.state {
+	if st := s.stateAt(now); st != s.state {
 		p.stateChanged(s, st)
 	}
 	s.known = s.hasRep && now-s.repAt <= p.cfg.StaleAfter && !s.frozen(p.cfg.StaleAfter)
 	e := route.Endpoint{
-		Admission: uint8(s.machine.Admission(now)),
+		Admission: uint8(s.admission(now)),
 		Penalty:   s.machine.Preference(now),
 		Known:     s.known,
 		KVUsage:   -1,

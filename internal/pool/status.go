@@ -67,6 +67,12 @@ type EndpointStatus struct {
 	ReportStale bool     `json:"report_stale"`
 	ReportError string   `json:"report_error"`
 
+	Heard         bool   `json:"heard"`           // something answered at the address at least once
+	Cause         string `json:"cause"`           // what spoke against it last, while it is not in use; "" unknown
+	NoModelServer bool   `json:"no_model_server"` // what answers there has none of a model server's pages
+	ModelsError   string `json:"models_error"`    // why the model list could not be read the last time
+	WantsKey      bool   `json:"wants_key"`       // /v1/models answered 401 or 403
+
 	EngineHitRatio     *float64 `json:"engine_hit_ratio"`   // hits / queries since the engine's start
 	ComputedHitRatio   *float64 `json:"computed_hit_ratio"` // 1 - computed / prompt tokens
 	Preemptions        *float64 `json:"preemptions"`
@@ -158,12 +164,13 @@ func (p *Pool) endpointStatus(i int, s *slot, now time.Duration) EndpointStatus 
 	books := p.books.Load(i)
 	blocks, bytes := p.index.Held(i)
 	out := EndpointStatus{
-		Name: s.ep.Name, URL: s.ep.URL.Redacted(), State: s.machine.State(now).String(), Leaving: s.leaving,
+		Name: s.ep.Name, URL: s.ep.URL.Redacted(), State: s.stateAt(now).String(), Leaving: s.leaving,
 		Engine: r.Engine, Version: s.version,
 		InFlight: books.Requests, Decoding: books.Decoding, MaxNumSeqs: int(e.MaxNumSeqs),
 		CapacityTokens: e.CapacityTokens, BlockSize: int(e.BlockSize), MaxModelLen: int(e.MaxModelLen),
 		PrefixCaching: r.PrefixCaching, HeldBlocks: blocks, HeldBytes: bytes,
 		ReportStale: !s.known, ReportError: s.repErr,
+		Heard: s.heard, Cause: s.cause(now), NoModelServer: s.proof.refuted(), ModelsError: s.modelsErr, WantsKey: s.wantsKey,
 		Preemptions: known(r.Preemptions), EngineHitRatio: ratio(r.Hits, r.Queries),
 		PredictedHitTokens: s.predicted, ActualHitTokens: s.actualHit,
 		Slowness: s.learn.Kappa(now), Picks: s.picks, Restarts: s.restarts, Models: []string{},
@@ -189,8 +196,8 @@ func (p *Pool) endpointStatus(i int, s *slot, now time.Duration) EndpointStatus 
 	return out
 }
 
-// ready says whether at least one endpoint is known to be usable: it answered, and nothing speaks against it. The
-// mutex is held.
+// ready says whether at least one endpoint is known to be usable: it answered as a model server does, and nothing
+// speaks against it. The mutex is held.
 //
 // Endpoints that requests failed on count as long as they answer otherwise: a gateway that is not ready gets no requests, and
 // nothing else would ever show that they recovered.
@@ -200,11 +207,24 @@ func (p *Pool) ready() bool {
 		if s == nil || s.leaving {
 			continue
 		}
-		if s.machine.Usable(now) {
+		if s.machine.Usable(now) && s.proof.shown() {
 			return true
 		}
 	}
 	return false
+}
+
+// cause is what an operator should read about an endpoint that is not in use. The mutex is held.
+func (s *slot) cause(now time.Duration) string {
+	switch s.stateAt(now) {
+	case health.Ejected, health.Gone, health.Unknown:
+		return s.why
+	case health.Warming:
+		if s.proof.refuted() {
+			return s.refutation()
+		}
+	}
+	return ""
 }
 
 func known(v float64) *float64 {
@@ -252,7 +272,17 @@ func (p *Pool) noteStale(stale bool, now time.Duration) {
 	if now-b.since < p.cfg.StaleAfter || b.last >= 0 && now-b.last < staleEvery {
 		return
 	}
-	p.event(slog.LevelWarn, "every report is stale, own books decide", "suppressed", max(0, b.hushed-1))
+	attrs := []any{}
+	if b.hushed > 1 {
+		attrs = append(attrs, "suppressed", b.hushed-1)
+	}
+	for _, s := range p.slots {
+		if s != nil && !s.leaving && s.repErr != "" {
+			attrs = append(attrs, "endpoint", s.ep.Name, "error", s.repErr)
+			break
+		}
+	}
+	p.event(slog.LevelWarn, "every report is stale, the ledger decides", attrs...)
 	b.said, b.last, b.hushed = true, now, 0
 }
 
@@ -267,7 +297,9 @@ type blindness struct {
 func (p *Pool) stateChanged(s *slot, to health.State) {
 	level, attrs := slog.LevelInfo, []any{"endpoint", s.ep.Name, "from", s.state.String(), "to", to.String()}
 	if to == health.Ejected || to == health.Gone {
-		level = slog.LevelWarn
+		if s.heard { // of one that never answered, that was said
+			level = slog.LevelWarn
+		}
 		attrs = append(attrs, "cause", s.why)
 	}
 	p.event(level, "endpoint state changed", attrs...)
