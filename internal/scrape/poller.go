@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -33,39 +34,80 @@ func newPoller(f *Fleet, url string) *poller { return &poller{f: f, url: url, pa
 // reports reads the metrics page until ctx ends.
 func (p *poller) reports(ctx context.Context) {
 	for {
-		start := time.Now()
 		r, err := p.report(ctx)
 		if ctx.Err() != nil {
 			return
 		}
+		wait := p.f.cfg.Interval
 		if err != nil {
-			p.path = (p.path + 1) % len(metricsPaths)
+			if noPage(err) || wantsKey(err) {
+				wait = max(wait, pageless)
+			}
 			p.f.pool.ReportFailed(p.url, err)
 		} else {
-			r.Took = time.Since(start)
 			p.engine.Store(&r.Engine)
 			p.f.pool.Report(p.url, r)
 		}
-		if !pause(ctx, p.f.cfg.Interval) {
+		if !pause(ctx, wait) {
 			return
 		}
 	}
 }
 
+// pageless is how often a server without a metrics page for us is asked whether it has one now.
+const pageless = time.Second
+
+// report reads the page at the path that was good last. Only an answer that there is no such page leads to the others: a
+// server that cannot be reached is not asked for a page that nobody named.
 func (p *poller) report(ctx context.Context) (pool.Report, error) {
-	path := metricsPaths[p.path]
-	p.buf.Reset()
-	status, err := p.get(ctx, path, p.f.cfg.Timeout, &p.buf)
-	if err == nil && status != http.StatusOK {
-		err = fmt.Errorf("status %d", status)
+	var failed error
+	first := p.path
+	for range metricsPaths {
+		r, err := p.read(ctx, metricsPaths[p.path])
+		if err == nil {
+			return r, nil
+		}
+		path := metricsPaths[p.path]
+		switch {
+		case !noPage(err):
+			p.path = first
+			return r, fmt.Errorf("scraping %s%s: %w", p.url, path, err)
+		case failed == nil:
+			failed = fmt.Errorf("scraping %s%s: %w", p.url, path, err)
+		default:
+			failed = fmt.Errorf("%w; %s: %w", failed, path, err)
+		}
+		p.path = (p.path + 1) % len(metricsPaths)
 	}
+	return pool.Report{}, failed
+}
+
+func (p *poller) read(ctx context.Context, path string) (pool.Report, error) {
+	start := time.Now()
+	p.buf.Reset()
+	err := p.page200(ctx, path, &p.buf)
 	if err == nil {
-		err = p.page.Parse(p.buf.Bytes())
+		if err = p.page.Parse(p.buf.Bytes()); err != nil {
+			err = &pool.AnswerError{Status: http.StatusOK, Err: err}
+		}
 	}
 	if err != nil {
-		return pool.Report{}, fmt.Errorf("scraping %s%s: %w", p.url, path, err)
+		return pool.Report{}, err
 	}
-	return p.page.Report(), nil
+	r := p.page.Report()
+	r.Took = time.Since(start)
+	return r, nil
+}
+
+// noPage says that the server answered that it has no such page.
+func noPage(err error) bool {
+	var a *pool.AnswerError
+	return errors.As(err, &a) && a.NoPage()
+}
+
+func wantsKey(err error) bool {
+	var a *pool.AnswerError
+	return errors.As(err, &a) && a.WantsKey()
 }
 
 // healthTick is how often the pool is asked whether it wants to know, healthTimeout how long the page may take. An
@@ -95,14 +137,11 @@ func (p *poller) probe(ctx context.Context) {
 	status, err := p.get(traced, "/health", healthTimeout, io.Discard)
 	switch {
 	case ctx.Err() != nil:
-	case err == nil && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed ||
-		status == http.StatusUnauthorized || status == http.StatusForbidden):
-		p.f.pool.HealthProbe(p.url, http.StatusOK, nil) // it answers, but has no such page for us
 	case err == nil:
 		p.f.pool.HealthProbe(p.url, status, nil)
 	case connected && errors.Is(err, context.DeadlineExceeded):
 	default:
-		p.f.pool.HealthProbe(p.url, 0, err)
+		p.f.pool.HealthProbe(p.url, 0, fmt.Errorf("asking %s/health: %w", p.url, err))
 	}
 }
 
@@ -130,12 +169,17 @@ func (p *poller) learn(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err == nil {
-			p.f.pool.Learned(p.url, facts)
-		}
 		wait := p.f.cfg.Learn
 		if !known || settled == "" && tries < settleTries { // the metrics page names the engine
 			wait = min(wait, firstLearn)
+		}
+		if err == nil {
+			p.f.pool.Learned(p.url, facts)
+		} else {
+			p.f.pool.LearnFailed(p.url, err)
+			if (noPage(err) || wantsKey(err)) && tries >= settleTries {
+				wait = p.f.cfg.Learn // asking more often changes nothing
+			}
 		}
 		if !pause(ctx, wait) {
 			return
@@ -159,7 +203,7 @@ func (p *poller) models(ctx context.Context) ([]pool.Model, error) {
 		return nil, err
 	}
 	if list.Data == nil {
-		return nil, fmt.Errorf("reading %s/v1/models: no list", p.url)
+		return nil, fmt.Errorf("reading %s/v1/models: %w", p.url, &pool.AnswerError{Status: http.StatusOK, Err: errNoList})
 	}
 	models := make([]pool.Model, 0, len(list.Data))
 	for _, m := range list.Data {
@@ -219,12 +263,11 @@ func (p *poller) maxNumSeqs(ctx context.Context, engine string) int {
 
 func (p *poller) getJSON(ctx context.Context, path string, into any) error {
 	var buf bytes.Buffer
-	status, err := p.get(ctx, path, p.f.cfg.Timeout, &buf)
-	if err == nil && status != http.StatusOK {
-		err = fmt.Errorf("status %d", status)
-	}
+	err := p.page200(ctx, path, &buf)
 	if err == nil {
-		err = json.Unmarshal(buf.Bytes(), into)
+		if err = json.Unmarshal(buf.Bytes(), into); err != nil {
+			err = &pool.AnswerError{Status: http.StatusOK, Err: err}
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("reading %s%s: %w", p.url, path, err)
@@ -232,9 +275,21 @@ func (p *poller) getJSON(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-var errTooLarge = errors.New("the page is too large")
+var (
+	errTooLarge = errors.New("the page is too large")
+	errNoList   = errors.New("no list")
+)
 
-// get reads one page into w, whatever its status. A page beyond the bound is an error.
+// page200 reads one page into w. An answer of another status than 200 is an *pool.AnswerError.
+func (p *poller) page200(ctx context.Context, path string, w io.Writer) error {
+	status, err := p.get(ctx, path, p.f.cfg.Timeout, w)
+	if err == nil && status != http.StatusOK {
+		err = &pool.AnswerError{Status: status}
+	}
+	return err
+}
+
+// get reads one page into w, whatever its status. A page beyond the bound is an error. Errors do not name the page.
 func (p *poller) get(ctx context.Context, path string, timeout time.Duration, w io.Writer) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -248,6 +303,10 @@ func (p *poller) get(ctx context.Context, path string, timeout time.Duration, w 
 	}
 	resp, err := p.f.client.Do(req)
 	if err != nil {
+		var named *url.Error
+		if errors.As(err, &named) {
+			err = named.Err
+		}
 		return 0, err
 	}
 	defer resp.Body.Close()
