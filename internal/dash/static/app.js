@@ -389,7 +389,7 @@ async function explain() {
   const top = Math.max(1e-9, ...compared.map((e) => e.terms?.reduce((n, t) => n + Math.max(0, t.seconds), 0) ?? 0));
   const rows = [...x.candidates].sort((a, b) => b.chosen - a.chosen || !!a.skipped - !!b.skipped || a.cost_seconds - b.cost_seconds).slice(0, 12);
   const gate = (g) => h("span", { class: g.applies && !g.passed ? "shut" : "" }, `${g.name} ${!g.applies ? "not applied" : (g.passed ? "ok" : "full") + ` (${g.value < 0 ? "unknown" : fine(g.value)} of ${fine(g.threshold)})`}`);
-  out.replaceChildren(h("p", { class: "why" }, h("b", {}, x.id || "latest"), ` went to `, h("b", {}, x.endpoint || "no endpoint"), ` because of `, h("b", {}, (REASONS[x.reason] ?? [x.reason])[0]),
+  out.replaceChildren(h("p", { class: "why" }, h("b", {}, x.id || "latest"), ` went to `, h("b", {}, x.endpoint || "no endpoint"), `, reason `, h("b", {}, (REASONS[x.reason] ?? [x.reason])[0]),
     `: ${count(x.prompt_tokens)} prompt tokens, pool ${x.pool}, model ${x.model || "not named"}.`),
   h("div", { class: "terms" }, names.map((n) => h("span", {}, h("i", { class: "sw " + color(n) }), TERMS[n] ?? n))),
   ...rows.map((e) => h("div", { class: "cost" + (e.chosen ? " chosen" : SKIPPED[e.skipped] ? " out" : "") }, h("span", { class: "who" }, e.endpoint),
@@ -449,7 +449,8 @@ function draw(v) {
     pools.get(p.name).update(p);
   }
   for (const [name, pool] of pools) if (!v.pools.some((p) => p.name === name)) { pool.el.remove(); pools.delete(name); }
-  if ($("explain").open && !$("explain-id").value && Math.round(v.uptime_seconds) % 2 === 0) explain();
+  // The latest pick moves on by itself, but not under the pointer of somebody who reads it.
+  if ($("explain").open && !$("explain").matches(":hover") && !$("explain-id").value && Math.round(v.uptime_seconds) % 2 === 0) explain();
 }
 
 function liveness() {
