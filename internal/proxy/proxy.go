@@ -113,6 +113,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.api = api
 	x.rec.Path = api.Path
 	if e != nil {
+		if api.Path == "" {
+			x.rec.UnknownPath = r.URL.EscapedPath()
+		}
 		x.refuse(e)
 		return
 	}

@@ -216,6 +216,21 @@ func TestPrivatePaths(t *testing.T) {
 	}
 }
 
+// TestUnknownPathIsRecorded: the log says which path a client calls that is none, and nothing of its query.
+func TestUnknownPathIsRecorded(t *testing.T) {
+	ep := newEndpoint(t, answerOK)
+	r := newRig(t, []string{ep.URL})
+	for path, want := range map[string]string{"/api/chat?key=secret": "/api/chat", "/v1/chat/completions": "", "/v1/%0asleep": "/v1/..."} {
+		_, br := r.raw("GET " + path + " HTTP/1.1\r\nHost: gw\r\nConnection: close\r\n\r\n")
+		if _, err := http.ReadResponse(br, nil); err != nil {
+			t.Fatal(err)
+		}
+		if rec := r.record(); rec["unknown_path"] != want || (rec["path"] == "") != (want != "") {
+			t.Errorf("%s: record %v, want %q", path, rec, want)
+		}
+	}
+}
+
 func TestMultipartModel(t *testing.T) {
 	got := make(chan *http.Request, 1)
 	ep := newEndpoint(t, echo(got))

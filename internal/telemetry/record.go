@@ -21,12 +21,22 @@ func Outcomes() []string {
 		OutcomeTimeout, OutcomeShed, OutcomeTooLong, OutcomeNoEndpoint}
 }
 
+// failed says that an operator must see a request that ended so, whatever else is written.
+func failed(outcome string) bool {
+	switch outcome {
+	case OutcomeUpstreamError, OutcomeCut, OutcomeTimeout, OutcomeShed, OutcomeNoEndpoint:
+		return true
+	}
+	return false
+}
+
 // Record is what there is to say of one finished request. The zero value of a field means that it is not
 // known or does not apply, except where noted. It is filled by one goroutine and read after the request.
 type Record struct {
 	ID          string // the request id that the client was told
 	Method      string // HTTP method
 	Path        string // canonical API path, one of a bounded set; never the raw URL
+	UnknownPath string // escaped path of a request that is for no API, as received; the access record shows what is harmless of it
 	Model       string // model as the client asked for it
 	Served      string // name the endpoint knows it by, when an alias rewrote it
 	Pool        string // name of the pool; "" when the request never got to one
