@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -299,6 +300,14 @@ func TestNotices(t *testing.T) {
 		{"hits unknown", func(v *PoolView) { v.Traffic = Figures{Requests: 50, PredictedHit: ptr(0.8)} }, ""},
 		{"no models", func(v *PoolView) { v.Endpoints[1].Models = nil }, "warn no_models [b:1]"},
 		{"no models of one that is away", func(v *PoolView) { v.Endpoints[1].Models, v.Endpoints[1].State = nil, "gone" }, "warn gone [b:1]"},
+		{"models need a key", func(v *PoolView) {
+			e := &v.Endpoints[1]
+			e.Models, e.WantsKey, e.ModelsError = nil, true, "reading http://b:1/v1/models: status 401"
+		}, "warn wants_key [b:1]"},
+		{"a web server", func(v *PoolView) {
+			e := &v.Endpoints[1]
+			e.State, e.Models, e.NoModelServer, e.ReportStale, e.Cause = "warming", nil, true, true, "/metrics: status 404"
+		}, "warn no_model_server [b:1]"},
 		{"slow", func(v *PoolView) { v.Endpoints[0].Slowness = 8 }, "warn slow [a:1]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -320,12 +329,36 @@ func TestNotices(t *testing.T) {
 func TestLastError(t *testing.T) {
 	v := PoolView{Status: samplePools()[0]}
 	v.Endpoints = []pool.EndpointStatus{sampleEndpoint("a:1"), sampleEndpoint("b:1"), sampleEndpoint("c:1")}
-	for i, why := range []string{"", `scraping http://b:1/metrics: Get "http://b:1/metrics": dial tcp: no such host`, "connection refused"} {
-		v.Endpoints[i].State, v.Endpoints[i].ReportError = "gone", why
+	for i, why := range []string{"", "scraping http://b:1/metrics: dial tcp: no such host", "connection refused"} {
+		v.Endpoints[i].State, v.Endpoints[i].ReportError, v.Endpoints[i].Heard = "gone", why, true
 	}
-	want := "It cannot be reached, or the server said that it is shutting down. Last error: dial tcp: no such host"
-	if list := notices([]PoolView{v}, 0); len(list) != 1 || list[0].Detail != want {
-		t.Errorf("got %+v, want one notice with %q", list, want)
+	v.Endpoints[2].Cause, v.Endpoints[2].State = "/health answers 503", "ejected"
+	var got []string
+	for _, n := range notices([]PoolView{v}, 0) {
+		got = append(got, n.Kind+": "+n.Detail)
+	}
+	want := []string{
+		"ejected: Requests failed there. Probes and single trial requests find out when it can be used again. Last error: /health answers 503",
+		"gone: It cannot be reached any more, or the server said that it is shutting down. Last error: scraping http://b:1/metrics: dial tcp: no such host",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// TestNeverReached: what was never there did not go away, and a TLS error is no closed port.
+func TestNeverReached(t *testing.T) {
+	v := PoolView{Status: samplePools()[0]}
+	v.Endpoints = nil
+	for i, state := range []string{"unknown", "ejected", "gone"} {
+		e := sampleEndpoint(fmt.Sprintf("a%d:1", i))
+		e.State, e.Models, e.Cause, e.Heard = state, nil, "http: server gave HTTP response to HTTPS client", false
+		v.Endpoints = append(v.Endpoints, e)
+	}
+	list := notices([]PoolView{v}, 0)
+	if len(list) != 1 || list[0].Kind != "unreached" || len(list[0].Endpoints) != 3 || list[0].Title != "3 endpoints were never reached" ||
+		list[0].Detail != "Nothing has answered there yet. Last error: http: server gave HTTP response to HTTPS client" {
+		t.Errorf("got %+v", list)
 	}
 }
 

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -91,18 +92,10 @@ func poolNotices(p *PoolView) []Notice {
 func lastReportError(list []pool.EndpointStatus) string {
 	for i := range list {
 		if e := list[i].ReportError; e != "" {
-			return lastError + reportCause(e)
+			return lastError + e
 		}
 	}
 	return ""
-}
-
-// reportCause leaves the URL out of the error of a report that got no answer: the endpoint is named beside it.
-func reportCause(e string) string {
-	if _, cause, ok := strings.Cut(e, `": `); ok {
-		return cause
-	}
-	return e
 }
 
 // policyNotices passes on what the pool itself warns of, with the remedy for a policy that does not fit.
@@ -125,39 +118,62 @@ type finding struct {
 	one, many    string // title for one endpoint and for several (with %d)
 	detail, todo string
 	is           func(ep *pool.EndpointStatus) bool
-	last         bool // the detail ends with the last error of a report
+	last         func(ep *pool.EndpointStatus) string // the error that the detail ends with; nil: none
 }
 
 const lastError = " Last error: "
 
+// unreached says that nothing ever answered at the address, though it was asked.
+func unreached(ep *pool.EndpointStatus) bool { return !ep.Heard && !ep.Leaving && ep.Cause != "" }
+
+// unlisted says that an endpoint in use has shown no model list.
+func unlisted(ep *pool.EndpointStatus) bool {
+	return ep.State == "ready" && !ep.Leaving && len(ep.Models) == 0
+}
+
+// cause is what spoke against an endpoint last.
+func cause(ep *pool.EndpointStatus) string { return cmp.Or(ep.Cause, ep.ReportError) }
+
+func modelsError(ep *pool.EndpointStatus) string { return ep.ModelsError }
+
 func findings() []finding {
 	state := func(s string) func(*pool.EndpointStatus) bool {
-		return func(ep *pool.EndpointStatus) bool { return ep.State == s && !ep.Leaving }
+		return func(ep *pool.EndpointStatus) bool { return ep.State == s && !ep.Leaving && !unreached(ep) }
 	}
 	return []finding{
+		{LevelWarn, "unreached", "An endpoint was never reached", "%d endpoints were never reached",
+			"Nothing has answered there yet.", "Check its name, port and scheme in the configuration, and that the model server runs.", unreached, cause},
+		{LevelWarn, "no_model_server", "What answers is no model server", "What answers at %d endpoints is no model server",
+			"It has none of /metrics, /health and /v1/models, so requests go there only when nothing else is left.",
+			"Check its host and port in the configuration.",
+			func(ep *pool.EndpointStatus) bool { return ep.NoModelServer && ep.State == "warming" && !ep.Leaving }, cause},
 		{LevelWarn, "ejected", "An endpoint is ejected", "%d endpoints are ejected",
-			"Requests failed there. Probes and single trial requests find out when it can be used again.", "Look at the model server's log; the access log's cause says how it failed.", state("ejected"), true},
+			"Requests failed there. Probes and single trial requests find out when it can be used again.", "Look at the model server's log; the access log's cause says how it failed.", state("ejected"), cause},
 		{LevelWarn, "gone", "An endpoint does not answer", "%d endpoints do not answer",
-			"It cannot be reached, or the server said that it is shutting down.", "Check its address and that it runs; if it is meant to be away, remove it from the configuration.", state("gone"), true},
+			"It cannot be reached any more, or the server said that it is shutting down.", "Check its address and that it runs; if it is meant to be away, remove it from the configuration.", state("gone"), cause},
 		{LevelInfo, "draining", "An endpoint is draining", "%d endpoints are draining",
-			"New work is refused there, what runs is finished.", "", state("draining"), false},
+			"New work is refused there, what runs is finished.", "", state("draining"), nil},
 		{LevelInfo, "asleep", "An endpoint is asleep", "%d endpoints are asleep",
-			"The engine has released the weights; requests would hang, so none are sent.", "Wake it at its own /wake_up.", state("asleep"), false},
+			"The engine has released the weights; requests would hang, so none are sent.", "Wake it at its own /wake_up.", state("asleep"), nil},
 		{LevelWarn, "stale_report", "An endpoint's report is stale", "%d endpoints have stale reports",
 			"Without a fresh report an endpoint counts as average, never as a favourite.", "Check that its /metrics answers from here.",
 			func(ep *pool.EndpointStatus) bool {
-				return ep.ReportStale && (ep.State == "ready" || ep.State == "warming")
-			}, true},
+				return ep.ReportStale && !ep.NoModelServer && (ep.State == "ready" || ep.State == "warming")
+			}, func(ep *pool.EndpointStatus) string { return ep.ReportError }},
 		{LevelWarn, "no_models", "An endpoint lists no models", "%d endpoints list no models",
 			"Its /v1/models does not answer as a model server's does, so requests for any model may be tried there.",
-			"Check the port; if the server wants a key, set api_key_file for the pool.",
-			func(ep *pool.EndpointStatus) bool { return ep.State == "ready" && !ep.Leaving && len(ep.Models) == 0 }, false},
+			"Check its port in the configuration, and that its /v1/models answers from here.",
+			func(ep *pool.EndpointStatus) bool { return unlisted(ep) && !ep.WantsKey }, modelsError},
+		{LevelWarn, "wants_key", "An endpoint wants a key to list its models", "%d endpoints want a key to list their models",
+			"The gateway shows none of its models, and requests for any model may be tried there.",
+			"Set api_key_file for the pool: a file with the key that the model server was started with (--api-key).",
+			func(ep *pool.EndpointStatus) bool { return unlisted(ep) && ep.WantsKey }, modelsError},
 		{LevelWarn, "slow", "An endpoint is slower than its load explains", "%d endpoints are slower than their load explains",
 			"Answers start several times later than predicted, so fewer requests are sent there.", "Check clocks, throttling and neighbours of that machine.",
-			func(ep *pool.EndpointStatus) bool { return ep.State == "ready" && ep.Slowness >= slownessNotice }, false},
+			func(ep *pool.EndpointStatus) bool { return ep.State == "ready" && ep.Slowness >= slownessNotice }, nil},
 		{LevelInfo, "foreign", "Load bypasses the gateway", "Load bypasses the gateway at %d endpoints",
 			"More requests are reported than were sent from here; they are counted when picking.", "Find out who calls it directly: they get no prefix affinity. Other replicas of the gateway count as foreign too.",
-			func(ep *pool.EndpointStatus) bool { return ep.Foreign > 0 }, false},
+			func(ep *pool.EndpointStatus) bool { return ep.Foreign > 0 }, nil},
 	}
 }
 
@@ -174,8 +190,10 @@ func endpointNotices(p *pool.Status) []Notice {
 				continue
 			}
 			n.Endpoints = append(n.Endpoints, ep.Name)
-			if f.last && ep.ReportError != "" && !strings.Contains(n.Detail, lastError) {
-				n.Detail += lastError + reportCause(ep.ReportError)
+			if f.last != nil && !strings.Contains(n.Detail, lastError) {
+				if why := f.last(ep); why != "" {
+					n.Detail += lastError + why
+				}
 			}
 		}
 		if len(n.Endpoints) > 1 {

@@ -23,7 +23,7 @@ func sampleEndpoint(name string) pool.EndpointStatus {
 		InFlight: 9, Decoding: 8, Running: ptr(9), Waiting: ptr(0), MaxNumSeqs: 64,
 		KVUsage: ptr(0.41), ProjectedKV: ptr(0.55), CapacityTokens: 307328, BlockSize: 16, MaxModelLen: 131072, PrefixCaching: ptr(true),
 		HeldBlocks: 3120, HeldBytes: 798720, ReportAge: ptr(0.14), EngineHitRatio: ptr(0.76), ComputedHitRatio: ptr(0.71),
-		Preemptions: ptr(0.0), Slowness: 1.04, Picks: 18234, Models: []string{"Org/Model-1.5"},
+		Preemptions: ptr(0.0), Slowness: 1.04, Picks: 18234, Models: []string{"Org/Model-1.5"}, Heard: true,
 	}
 }
 
