@@ -209,11 +209,7 @@ var errEngineCut = &cutCause{reason: llmapi.ReasonCut, outcome: telemetry.Outcom
 // it leaves in pending and end.
 func (a *answer) finish(last []byte, err error) []byte {
 	x := a.x
-	if a.tap != nil {
-		u, ok := a.tap.Usage()
-		x.result.Usage, x.result.HasUsage = usageOf(u), ok
-		x.result.Tokens = a.tap.Tokens()
-	}
+	a.count()
 	x.result.Status = a.status
 	if errors.Is(err, io.EOF) && a.complete() {
 		a.hold, a.end = false, io.EOF
@@ -233,6 +229,16 @@ func (a *answer) finish(last []byte, err error) []byte {
 	}
 	a.cut(err)
 	return last
+}
+
+// count takes over what the answer has said of its tokens so far.
+func (a *answer) count() {
+	if a.tap == nil {
+		return
+	}
+	u, ok := a.tap.Usage()
+	a.x.result.Usage, a.x.result.HasUsage = usageOf(u), ok
+	a.x.result.Tokens = a.tap.Tokens()
 }
 
 func usageOf(u llmapi.Usage) pool.Usage {

@@ -106,6 +106,7 @@ func (x *exchange) settle() {
 		return
 	}
 	x.outcome = telemetry.OutcomeClientCancelled
+	x.answer.count() // the write failed, so the end of the answer was never read
 }
 
 // record hands the finished record to metrics and access log.
