@@ -325,7 +325,7 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// TestLastError: what cannot be reached says why, once, by the first endpoint that knows.
+// TestLastError: what cannot be reached says why, as far as it is known, and what is ejected what it was ejected for.
 func TestLastError(t *testing.T) {
 	v := PoolView{Status: samplePools()[0]}
 	v.Endpoints = []pool.EndpointStatus{sampleEndpoint("a:1"), sampleEndpoint("b:1"), sampleEndpoint("c:1")}
@@ -346,19 +346,22 @@ func TestLastError(t *testing.T) {
 	}
 }
 
-// TestNeverReached: what was never there did not go away, and a TLS error is no closed port.
+// TestNeverReached: what was never there did not go away, and each cause is told.
 func TestNeverReached(t *testing.T) {
 	v := PoolView{Status: samplePools()[0]}
 	v.Endpoints = nil
 	for i, state := range []string{"unknown", "ejected", "gone"} {
 		e := sampleEndpoint(fmt.Sprintf("a%d:1", i))
-		e.State, e.Models, e.Cause, e.Heard = state, nil, "http: server gave HTTP response to HTTPS client", false
+		e.State, e.Models, e.Cause, e.Heard = state, nil, []string{"no such host", "connection refused", "connection refused"}[i], false
 		v.Endpoints = append(v.Endpoints, e)
 	}
 	list := notices([]PoolView{v}, 0)
 	if len(list) != 1 || list[0].Kind != "unreached" || len(list[0].Endpoints) != 3 || list[0].Title != "3 endpoints were never reached" ||
-		list[0].Detail != "Nothing has answered there yet. Last error: http: server gave HTTP response to HTTPS client" {
+		list[0].Detail != "Nothing has answered there yet. Last errors: no such host; connection refused" {
 		t.Errorf("got %+v", list)
+	}
+	if got := lastErrors([]string{"a", "b", "c", "d", "e"}); got != " Last errors: a; b; c; 2 more" {
+		t.Errorf("of five: %q", got)
 	}
 }
 

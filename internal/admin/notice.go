@@ -67,7 +67,7 @@ func poolNotices(p *PoolView) []Notice {
 		add(LevelError, "not_ready", "No endpoint is known to be usable", "Requests are still tried: an endpoint may be better than its reports.",
 			"Check that the model servers run and that their address can be reached from here.")
 	case p.AllStale:
-		add(LevelWarn, "all_stale", "Every report is stale", "The gateway's own ledger alone decides; load from elsewhere is invisible."+lastReportError(p.Endpoints),
+		add(LevelWarn, "all_stale", "Every report is stale", "The gateway's own ledger alone decides; load from elsewhere is invisible."+reportErrors(p.Endpoints),
 			"Check that /metrics of the endpoints answers from here (NetworkPolicy, API key, overload).")
 	}
 	out = append(out, policyNotices(p)...)
@@ -88,14 +88,35 @@ func poolNotices(p *PoolView) []Notice {
 	return out
 }
 
-// lastReportError is the last error of the first endpoint that has one, as the end of a detail.
-func lastReportError(list []pool.EndpointStatus) string {
+// reportErrors are the last errors of reports, as the end of a detail.
+func reportErrors(list []pool.EndpointStatus) string {
+	var errs []string
 	for i := range list {
-		if e := list[i].ReportError; e != "" {
-			return lastError + e
-		}
+		errs = appendNew(errs, list[i].ReportError)
 	}
-	return ""
+	return lastErrors(errs)
+}
+
+func appendNew(errs []string, e string) []string {
+	if e == "" || slices.Contains(errs, e) {
+		return errs
+	}
+	return append(errs, e)
+}
+
+// lastErrors is the end of a detail: one wrong address among servers that are down must not hide behind them, nor a
+// hundred servers that are down fill the page.
+func lastErrors(errs []string) string {
+	const most = 3
+	switch n := len(errs); {
+	case n == 0:
+		return ""
+	case n == 1:
+		return " Last error: " + errs[0]
+	case n > most:
+		return fmt.Sprintf(" Last errors: %s; %d more", strings.Join(errs[:most], "; "), n-most)
+	}
+	return " Last errors: " + strings.Join(errs, "; ")
 }
 
 // policyNotices passes on what the pool itself warns of, with the remedy for a policy that does not fit.
@@ -120,8 +141,6 @@ type finding struct {
 	is           func(ep *pool.EndpointStatus) bool
 	last         func(ep *pool.EndpointStatus) string // the error that the detail ends with; nil: none
 }
-
-const lastError = " Last error: "
 
 // unreached says that nothing ever answered at the address, though it was asked.
 func unreached(ep *pool.EndpointStatus) bool { return !ep.Heard && !ep.Leaving && ep.Cause != "" }
@@ -183,6 +202,7 @@ func endpointNotices(p *pool.Status) []Notice {
 		p = withoutStale(p) // said once for the pool
 	}
 	for _, f := range findings() {
+		var errs []string
 		n := Notice{Level: f.level, Kind: f.kind, Pool: p.Name, Title: f.one, Detail: f.detail, Todo: f.todo}
 		for i := range p.Endpoints {
 			ep := &p.Endpoints[i]
@@ -190,12 +210,11 @@ func endpointNotices(p *pool.Status) []Notice {
 				continue
 			}
 			n.Endpoints = append(n.Endpoints, ep.Name)
-			if f.last != nil && !strings.Contains(n.Detail, lastError) {
-				if why := f.last(ep); why != "" {
-					n.Detail += lastError + why
-				}
+			if f.last != nil {
+				errs = appendNew(errs, f.last(ep))
 			}
 		}
+		n.Detail += lastErrors(errs)
 		if len(n.Endpoints) > 1 {
 			n.Title = fmt.Sprintf(f.many, len(n.Endpoints))
 		}
