@@ -143,23 +143,37 @@ func (g *Gateway) Ready() (bool, string) {
 	if g.draining.Load() {
 		return false, "draining: a signal asked the gateway to end"
 	}
-	why := "no pool has an endpoint"
-	for _, p := range g.Status() {
+	return readiness(g.Status())
+}
+
+func readiness(pools []pool.Status) (bool, string) {
+	var why []string
+	for _, p := range pools {
 		if p.Ready {
 			return true, ""
 		}
 		if len(p.Endpoints) > 0 {
-			why = fmt.Sprintf("none of the %d endpoints of pool %s is known usable: %s", len(p.Endpoints), p.Name, stateCounts(p.Endpoints))
+			why = append(why, fmt.Sprintf("no endpoint of pool %s is known usable: %s", p.Name, stateCounts(p.Endpoints)))
 		}
 	}
-	return false, why
+	if len(why) == 0 {
+		return false, "no pool has an endpoint"
+	}
+	return false, strings.Join(why, "; ")
 }
 
-// stateCounts says how many endpoints are in which state: "3 gone, 1 asleep".
+// stateCounts says how many endpoints are in which state: "3 gone, 1 asleep". Those that no state fits say what they are.
 func stateCounts(list []pool.EndpointStatus) string {
 	counts := map[string]int{}
 	for i := range list {
-		counts[list[i].State]++
+		switch e := &list[i]; {
+		case e.NoModelServer:
+			counts["no model server"]++
+		case !e.Heard && e.Cause != "":
+			counts["never reached"]++
+		default:
+			counts[e.State]++
+		}
 	}
 	states := slices.Sorted(maps.Keys(counts))
 	slices.SortStableFunc(states, func(a, b string) int { return counts[b] - counts[a] })

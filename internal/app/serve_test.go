@@ -18,6 +18,30 @@ func TestStateCounts(t *testing.T) {
 	if got, want := stateCounts(list), "2 gone, 1 asleep, 1 ejected"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	list = append(list, pool.EndpointStatus{State: "warming", Heard: true, NoModelServer: true}, pool.EndpointStatus{State: "gone", Cause: "no such host"})
+	if got, want := stateCounts(list), "2 gone, 1 asleep, 1 ejected, 1 never reached, 1 no model server"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestReadinessTellsEveryPool: one pool that is ready is enough; if none is, each says why.
+func TestReadinessTellsEveryPool(t *testing.T) {
+	pools := []pool.Status{
+		{Name: "chat", Endpoints: []pool.EndpointStatus{{State: "gone"}}},
+		{Name: "none"},
+		{Name: "embed", Endpoints: []pool.EndpointStatus{{State: "asleep"}, {State: "asleep"}}},
+	}
+	const want = "no endpoint of pool chat is known usable: 1 gone; no endpoint of pool embed is known usable: 2 asleep"
+	if ok, why := readiness(pools); ok || why != want {
+		t.Errorf("ready %v, %q, want %q", ok, why, want)
+	}
+	if ok, why := readiness(pools[1:2]); ok || why != "no pool has an endpoint" {
+		t.Errorf("ready %v, %q", ok, why)
+	}
+	pools[2].Ready = true
+	if ok, why := readiness(pools); !ok || why != "" {
+		t.Errorf("ready %v, %q", ok, why)
+	}
 }
 
 // TestReloadSaysWhatNeedsARestart: a key that a reload cannot change is not passed over in silence.
