@@ -106,13 +106,14 @@ func (p *Pool) without(id string) []uint64 {
 	return set
 }
 
-// Models returns what the endpoints list, merged, and whether some endpoint never listed anything: it may serve more.
+// Models returns what the endpoints list, merged, and whether some endpoint never listed anything: it may serve more. One that
+// is no model server serves nothing more, unless no other says what it serves.
 func (p *Pool) Models() (list []Model, open bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	open = len(p.byURL) == 0
 	for _, s := range p.slots {
-		open = open || s != nil && !s.leaving && !s.listed
+		open = open || s != nil && !s.leaving && !s.listed && (len(p.models) == 0 || !s.proof.refuted())
 	}
 	return slices.Clone(p.models), open
 }

@@ -56,7 +56,7 @@ func (b *Booking) prefill(now time.Duration) {
 // tried again.
 func (b *Booking) succeed(now time.Duration) {
 	b.s.machine.Succeeded(now, now-b.at)
-	b.s.heard, b.s.proof.served = true, true
+	b.pool.served(b.s)
 	b.s.machine.Progress(now)
 	if !b.lastResort {
 		return

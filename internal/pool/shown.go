@@ -94,14 +94,24 @@ func (p *Pool) answered(s *slot, which *page, to page) {
 	if to == pageUnknown || *which == to {
 		return
 	}
-	had := s.proof.pages()
+	had, was := s.proof.pages(), s.proof.refuted()
 	*which = to
 	if had && !s.proof.pages() {
 		s.proof.served = false // another server may have taken its place
 	}
-	if to == pageMissing && s.proof.refuted() && !s.leaving {
+	if s.leaving || s.proof.refuted() == was {
+		return
+	}
+	p.modelsNew = true // it counts, or no longer, as one that may serve anything
+	if !was {
 		p.event(slog.LevelWarn, "endpoint is no model server", "endpoint", s.ep.Name, "error", s.refutation())
 	}
+}
+
+// served records that a request was answered. The mutex is held.
+func (p *Pool) served(s *slot) {
+	p.modelsNew = p.modelsNew || s.proof.refuted()
+	s.heard, s.proof.served = true, true
 }
 
 // refutation says why an endpoint is taken for no model server.

@@ -136,3 +136,32 @@ func TestListingModelsFails(t *testing.T) {
 		t.Error("a server that is away has no model list to speak of")
 	}
 }
+
+// TestOtherServerMakesNoModelKnown: a web server among model servers must not get requests for names that nobody lists.
+func TestOtherServerMakesNoModelKnown(t *testing.T) {
+	p, _, _ := logged(2)
+	d := NewDirectory(nil)
+	d.Set([]*Pool{p}, nil)
+	known := func() bool { _, err := d.Resolve("typo"); return err == nil }
+	refute := func() {
+		p.HealthProbe(addr(0), 404, nil)
+		p.ReportFailed(addr(0), no(404))
+		p.LearnFailed(addr(0), no(404))
+	}
+	refute()
+	if !known() {
+		t.Error("an endpoint that is the only one to say anything is not tried")
+	}
+	p.Learned(addr(1), Facts{Models: []Model{{ID: "m"}}})
+	if known() {
+		t.Error("a name that nobody lists is sent to a web server")
+	}
+	p.HealthProbe(addr(0), 200, nil)
+	if !known() {
+		t.Error("a model server without a list is not tried")
+	}
+	p.HealthProbe(addr(0), 404, nil)
+	if known() {
+		t.Error("it is no model server any more, and is tried")
+	}
+}
