@@ -96,8 +96,9 @@ const (
 	probeEvery  = 2500 * time.Millisecond // below 3 s: a server that comes back is used within that
 	silence     = 1500 * time.Millisecond // without progress, while requests are open, until /health is asked
 	goneSilence = 3 * time.Second
-	goneRefused = 2 // answers of 503 in a row
-	goneFailed  = 3 // probes without an answer in a row: one may be a front end that is short of CPU
+	goneRefused = 2                // answers of 503 in a row
+	goneFailed  = 3                // probes without an answer in a row: one may be a front end that is short of CPU
+	goneMute    = 30 * time.Second // nothing moves and /health takes connections without ever answering: the process stands still
 
 	probation = 8 // successes after which an endpoint's failures are forgotten
 )
@@ -134,6 +135,8 @@ type Machine struct {
 	badSince  time.Duration // first of the bad answers of /health in a row
 	badCodes  int           // 5xx
 	badProbes int           // none at all
+	mute      time.Duration // first of the probes in a row that were taken and never answered
+	muted     bool
 	probed    time.Duration // last probe, or last failed connection
 	probes    int           // since the endpoint was last known to be well
 	noReport  time.Duration // first of the failed reports in a row
@@ -297,6 +300,7 @@ func (m *Machine) Released(now time.Duration) {
 // machine is busy.
 func (m *Machine) Report(now time.Duration, ok bool) {
 	if ok {
+		m.muted = false
 		if m.refused {
 			m.ejected, m.trial, m.probes = false, false, 0
 		}
@@ -314,6 +318,7 @@ func (m *Machine) Report(now time.Duration, ok bool) {
 func (m *Machine) Health(now time.Duration, code int, failed bool) {
 	m.probed = now
 	m.probes++
+	m.muted = false
 	if !failed && code < 500 {
 		if m.badCodes > 0 && m.ejected {
 			m.until = min(m.until, now) // another process than the one that failed
@@ -341,6 +346,16 @@ func (m *Machine) Health(now time.Duration, code int, failed bool) {
 	}
 	m.reachable(now)
 	m.badCodes++
+}
+
+// Mute records that /health took the connection and did not answer in time. A busy front end does so too, therefore it counts
+// only when it goes on while nothing else moves.
+func (m *Machine) Mute(now time.Duration) {
+	m.probed = now
+	m.probes++
+	if !m.muted {
+		m.muted, m.mute = true, now
+	}
 }
 
 // Asleep records whether the engine says that it sleeps.

@@ -51,8 +51,11 @@ func (m *Machine) Usable(now time.Duration) bool {
 	return m.heard && !m.asleep && !m.leaving && !m.refused && !m.drained && !m.unwell(now)
 }
 
-// unwell reports that /health says so: one 5xx, or no answer in a row of probes while nothing moves.
+// unwell reports that /health says so: one 5xx, no connection in a row of probes while nothing moves, or no answer for long.
 func (m *Machine) unwell(now time.Duration) bool {
+	if at := m.muteAt(); at >= 0 && now >= at {
+		return true
+	}
 	return m.badCodes > 0 || m.badProbes >= goneFailed && now-m.moved > silence
 }
 
@@ -85,9 +88,17 @@ func (m *Machine) Gone(now time.Duration) bool {
 // goneAt is when silent answers are to be cut if nothing moves.
 func (m *Machine) goneAt() time.Duration {
 	if m.badCodes < goneRefused && m.badProbes < goneFailed {
-		return never
+		return m.muteAt()
 	}
 	return max(m.badSince, m.moved) + goneSilence
+}
+
+// muteAt is when an endpoint that takes connections and answers nothing counts as gone if nothing moves.
+func (m *Machine) muteAt() time.Duration {
+	if !m.muted {
+		return never
+	}
+	return max(m.mute, m.moved) + goneMute
 }
 
 // ProbeAt returns when /health should be asked next; negative: no need. One probe at a time; its answer goes to Health.

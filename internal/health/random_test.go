@@ -29,7 +29,7 @@ func TestInvariantsUnderRandomEvents(t *testing.T) {
 }
 
 func randomEvent(rnd *rand.Rand, m *Machine, now time.Duration) {
-	switch rnd.IntN(14) {
+	switch rnd.IntN(15) {
 	case 0:
 		m.ConnectFailed(now)
 	case 1:
@@ -52,6 +52,8 @@ func randomEvent(rnd *rand.Rand, m *Machine, now time.Duration) {
 		m.Health(now, []int{200, 404, 503}[rnd.IntN(3)], rnd.IntN(3) == 0)
 	case 13:
 		m.Connected(now)
+	case 14:
+		m.Mute(now)
 	}
 }
 

@@ -134,3 +134,37 @@ func TestRestarted(t *testing.T) {
 	s.m.Released(s.now) // one too many changes nothing
 	s.want(Warming, Normal)
 }
+
+// A process that stands still keeps its port open: its kernel takes connections and nothing answers. Its silent streams are cut
+// after half a minute, not after the limit of the requests; whatever moves meanwhile proves the contrary.
+func TestProcessThatStandsStill(t *testing.T) {
+	s := ready(t)
+	s.pick(0)
+	s.pass(2 * sec).m.Mute(s.now)
+	for range 9 {
+		s.pass(3 * sec).m.Connected(s.now)
+		s.m.Mute(s.now)
+		s.m.Report(s.now, false)
+	}
+	s.want(Ready, Normal)
+	if s.m.Gone(s.now) {
+		t.Error("gone too early: a busy front end is silent for some seconds")
+	}
+	s.pass(4 * sec)
+	if !s.m.Gone(s.now) || s.m.Usable(s.now) {
+		t.Error("a process that stood still for half a minute is not gone")
+	}
+	s.want(Gone, LastResort)
+	s.m.Report(s.now, true)
+	s.want(Ready, Normal)
+
+	s = ready(t)
+	s.pick(0)
+	for range 20 {
+		s.pass(3 * sec).m.Mute(s.now)
+		s.m.Progress(s.now)
+	}
+	if s.m.Gone(s.now) {
+		t.Error("gone although its streams move")
+	}
+}

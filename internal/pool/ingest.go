@@ -179,6 +179,20 @@ func (p *Pool) ReportFailed(url string, err error) {
 	})
 }
 
+// HealthMute records that the health page of url took the connection and did not answer in time.
+func (p *Pool) HealthMute(url string) {
+	p.mu.Lock()
+	defer p.unlock()
+	now := p.now()
+	p.watched(url, func(i int, s *slot) {
+		s.machine.Mute(now)
+		s.why = "/health takes connections and does not answer"
+		p.touch(i, now)
+		p.cutSilent(s, now)
+	})
+	p.schedule(now)
+}
+
 // HealthProbe records the answer of the health page of url; err means that there was none.
 func (p *Pool) HealthProbe(url string, code int, err error) {
 	p.mu.Lock()

@@ -111,7 +111,7 @@ func wantsKey(err error) bool {
 }
 
 // healthTick is how often the pool is asked whether it wants to know, healthTimeout how long the page may take. An
-// answer that takes longer says nothing: the front end of a busy engine starves.
+// answer that takes longer says little: the front end of a busy engine starves.
 const (
 	healthTick    = 100 * time.Millisecond
 	healthTimeout = 3 * time.Second
@@ -140,6 +140,7 @@ func (p *poller) probe(ctx context.Context) {
 	case err == nil:
 		p.f.pool.HealthProbe(p.url, status, nil)
 	case connected && errors.Is(err, context.DeadlineExceeded):
+		p.f.pool.HealthMute(p.url)
 	default:
 		p.f.pool.HealthProbe(p.url, 0, fmt.Errorf("asking %s/health: %w", p.url, err))
 	}
