@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -171,11 +170,8 @@ func (a *answer) observe(b []byte, err error) ([]byte, error) {
 	if !a.judged {
 		return b, err
 	}
-	if t.Aborted() {
-		return before(b, `"abort"`), errEngineCut
-	}
-	if t.Done() && !t.Finished() {
-		return before(b, "[DONE]"), errEngineCut
+	if tail, ok := t.Broken(); ok {
+		return a.withhold(b, tail), errEngineCut
 	}
 	return b, err
 }
@@ -187,22 +183,14 @@ func (a *answer) shows() bool {
 	return a.tap.Choice() || bad
 }
 
-// before returns the events of b before the one that holds mark; nothing if that began in an earlier read.
-func before(b []byte, mark string) []byte {
-	i := bytes.LastIndex(b, []byte(mark))
-	if i < 0 {
-		return nil
-	}
-	for _, blank := range []string{"\n\n", "\r\n\r\n", "\r\r"} {
-		if k := bytes.LastIndex(b[:i], []byte(blank)); k >= 0 {
-			return b[:k+len(blank)]
-		}
-	}
-	return nil
+// withhold returns b without the last tail bytes of the answer. Those that are in held go too; what is out is out.
+func (a *answer) withhold(b []byte, tail int) []byte {
+	a.held = a.held[:len(a.held)-min(len(a.held), max(0, tail-len(b)))]
+	return b[:len(b)-min(len(b), tail)]
 }
 
 // errEngineCut ends a stream in which the engine itself said that it is not complete.
-var errEngineCut = &cutCause{reason: llmapi.ReasonCut, outcome: telemetry.OutcomeCut, code: "engine_abort",
+var errEngineCut = &cutCause{reason: llmapi.ReasonCut, outcome: telemetry.OutcomeCut, code: "engine_abort", status: http.StatusBadGateway,
 	message: "the model server ended the stream before the answer was complete"}
 
 // finish settles the answer, which ended with err, and returns what of the last bytes may go out. What is to follow them
@@ -318,7 +306,9 @@ func (a *answer) cut(err error) {
 	how := x.p.cfg.CutStream
 	a.end = context.Canceled // ReverseProxy aborts the connection, and logs nothing
 	if a.stream && a.tap != nil && how != CutAbort {
-		if !own { // else it is out already
+		if own { // it is out already
+			a.pending = a.tap.EventEnd()
+		} else {
 			a.pending = a.tap.CutEvent(c.as())
 		}
 		if how == CutErrorEvent {
@@ -330,7 +320,7 @@ func (a *answer) cut(err error) {
 
 // brokeOff describes the end of an answer by its error.
 func (a *answer) brokeOff(err error) *cutCause {
-	c := &cutCause{reason: llmapi.ReasonCut, outcome: telemetry.OutcomeCut, code: "upstream_reset",
+	c := &cutCause{reason: llmapi.ReasonCut, outcome: telemetry.OutcomeCut, code: "upstream_reset", status: http.StatusBadGateway,
 		message: "the model server's connection broke before the answer was complete"}
 	if errors.Is(err, io.EOF) {
 		c.code, c.message = "upstream_eof", "the model server ended the stream before the answer was complete"

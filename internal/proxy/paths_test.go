@@ -62,6 +62,7 @@ func truncates(w http.ResponseWriter, r *http.Request) {
 func endings() []ending {
 	goodStream := []string{delta("a"), delta("b"), finishStop, usageEvent, doneEvent}
 	all := strings.Join(goodStream, "")
+	noBlank := strings.ReplaceAll(all, "\n\n", "\n")
 	return []ending{
 		{name: "whole answer", endpoints: hs(answerOK), outcome: "ok", status: 200, served: 1, has: `"yes"`},
 		{name: "whole stream", endpoints: hs(stream(goodStream...)), body: streamBody, outcome: "ok", status: 200, served: 1, has: all},
@@ -81,6 +82,7 @@ func endings() []ending {
 		{name: "stream ends inside an event", endpoints: hs(stream(delta("a"), `data: {"id":`)), body: streamBody, outcome: "cut", status: 200, served: 1, has: "data: {\"id\":\n\ndata: {\"error\":", not: "[DONE]", broken: true},
 		{name: "[DONE] without finish", endpoints: hs(stream(delta("a"), doneEvent)), body: streamBody, outcome: "cut", status: 200, served: 1, has: `"error"`, not: "[DONE]", broken: true},
 		{name: "engine aborts", endpoints: hs(stream(delta("a"), delta("b")+finishAbort+doneEvent)), body: streamBody, outcome: "cut", status: 200, served: 1, has: delta("b") + `data: {"error":`, not: "abort\"}]", broken: true},
+		{name: "stream without blank lines", endpoints: hs(stream(noBlank)), body: streamBody, outcome: "ok", status: 200, served: 1, has: noBlank, not: "error"},
 		{name: "engine's error event", endpoints: hs(stream(delta("a"), "data: {\"error\": {\"message\": \"EngineCore encountered an issue.\", \"type\": \"InternalServerError\", \"param\": null, \"code\": 500}}\n\n", doneEvent)), body: streamBody, outcome: "cut", status: 200, served: 1, has: "EngineCore", not: "[DONE]", broken: true},
 		{name: "body cut short", endpoints: hs(truncates), outcome: "cut", status: 200, served: 1, broken: true},
 		{name: "JSON cut short in good order", endpoints: hs(func(w http.ResponseWriter, r *http.Request) {

@@ -53,7 +53,7 @@ type cutCause struct {
 	reason  string // stable machine word
 	outcome string // of telemetry
 	code    string // of the error event
-	status  int    // before the head of an answer
+	status  int    // for the client; 0: its own doing
 	message string // for the client
 }
 
