@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -172,6 +173,10 @@ func (x *exchange) send(t http.RoundTripper) (*http.Response, error) {
 	r := *x.out
 	endpoint := x.booking.Endpoint().URL
 	r.URL = &url.URL{Scheme: endpoint.Scheme, Host: endpoint.Host, RawQuery: x.out.URL.RawQuery, Path: x.api.Forward}
+	if key := x.pool.APIKey(); key != "" {
+		r.Header = maps.Clone(r.Header) // another pool may be asked later, with another key or with the client's own
+		setKey(r.Header, key)
+	}
 	trace := &httptrace.ClientTrace{GotConn: x.gotConn}
 	if outer := httptrace.ContextClientTrace(x.out.Context()); outer != nil && outer.Got1xxResponse != nil {
 		trace.Got1xxResponse = func(code int, h textproto.MIMEHeader) error {

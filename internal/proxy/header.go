@@ -54,9 +54,8 @@ func reserved(name string, prefixes []string) bool {
 	return false
 }
 
-// cleanRequest makes h, a client's headers without hop-by-hop ones, fit for an endpoint. id is the request's id. key,
-// when not empty, replaces whatever credential the client showed.
-func cleanRequest(h http.Header, id []string, key string) {
+// cleanRequest makes h, a client's headers without hop-by-hop ones, fit for an endpoint. id is the request's id.
+func cleanRequest(h http.Header, id []string) {
 	for name := range h {
 		if reserved(name, routingHeaders) {
 			delete(h, name)
@@ -65,11 +64,13 @@ func cleanRequest(h http.Header, id []string, key string) {
 	delete(h, "Expect")                  // the whole body is here already
 	h["Accept-Encoding"] = identityValue // a compressed stream could not be watched
 	h["X-Request-Id"] = id
-	if key != "" {
-		h["Authorization"] = []string{"Bearer " + key}
-		delete(h, "X-Api-Key")
-		delete(h, "Api-Key")
-	}
+}
+
+// setKey replaces whatever credential h has by a pool's key.
+func setKey(h http.Header, key string) {
+	h["Authorization"] = []string{"Bearer " + key}
+	delete(h, "X-Api-Key")
+	delete(h, "Api-Key")
 }
 
 var identityValue = []string{"identity"}

@@ -144,11 +144,7 @@ func exchangeOf(r *http.Request) *exchange { return r.Context().Value(exchangeKe
 // rewrite is ReverseProxy's Rewrite hook.
 func rewrite(pr *httputil.ProxyRequest) {
 	x := exchangeOf(pr.In)
-	key := ""
-	if x.pool != nil {
-		key = x.pool.APIKey()
-	}
-	cleanRequest(pr.Out.Header, []string{x.rec.ID}, key)
+	cleanRequest(pr.Out.Header, []string{x.rec.ID})
 	forward(pr)
 	if x.api.Kind != llmapi.Realtime { // nothing else may switch protocols
 		delete(pr.Out.Header, "Connection")
