@@ -46,13 +46,14 @@ type Kind uint8
 
 // Kinds of failure.
 const (
-	KindConnect Kind = iota // no connection: nothing was sent
-	KindReset               // the connection broke before an answer
-	KindCut                 // the answer broke off
-	KindStatus              // 5xx
-	KindTimeout             // a limit ran out
-	KindDrain               // the answer of a draining engine
-	KindBusy                // refused for load: no failure; Busy tells for how long
+	KindConnect  Kind = iota // no connection: nothing was sent
+	KindReset                // the connection broke before an answer
+	KindCut                  // the answer broke off
+	KindStatus               // 5xx
+	KindTimeout              // a limit ran out
+	KindDrain                // the answer of a draining engine
+	KindImproper             // what came was no answer
+	KindBusy                 // refused for load: no failure; Busy tells for how long
 )
 
 // String says it in words for a log.
@@ -70,6 +71,8 @@ func (k Kind) String() string {
 		return "a request ran into a limit"
 	case KindDrain:
 		return "the engine is draining"
+	case KindImproper:
+		return "a request was answered with what is no answer"
 	case KindBusy:
 		return "refused for load"
 	}
@@ -130,6 +133,8 @@ type Machine struct {
 	drainBy  time.Duration // when the latest booking's prefill is done at the latest
 	dueBy    time.Duration // the same for what was booked at the last move
 	grown    int           // requests booked since the last move
+	still    bool          // nothing has moved since a request was booked on an idle endpoint
+	idleAt   time.Duration // when the last request in flight was released
 	stuck    bool
 
 	badSince  time.Duration // first of the bad answers of /health in a row
@@ -261,7 +266,7 @@ func (m *Machine) Progress(now time.Duration) { m.move(now) }
 func (m *Machine) move(now time.Duration) {
 	m.moved = max(m.moved, now)
 	m.dueBy = m.drainBy
-	m.grown, m.stuck = 0, false
+	m.grown, m.stuck, m.still = 0, false, false
 }
 
 // Booked records a pick of the endpoint; expectedPrefill is what it should take until the first token.
@@ -269,10 +274,16 @@ func (m *Machine) Booked(now, expectedPrefill time.Duration) {
 	m.Wedged(now) // latch before the new request changes the picture
 	by := now + wedgeStretch*min(max(0, expectedPrefill), time.Hour)
 	m.drainBy = max(m.drainBy, by)
-	if m.inFlight == 0 {
-		m.moved, m.dueBy, m.grown = max(m.moved, now), by, 0
-	} else {
+	switch {
+	case m.inFlight > 0:
 		m.grown++
+	case m.still:
+		// Those before it left, and nothing had moved: their silence goes on, less the time in which nobody asked. Else
+		// clients that do not wait long would hide for ever that an engine stands still.
+		idle := now - m.idleAt
+		m.moved, m.dueBy, m.grown = m.moved+idle, m.dueBy+idle, m.grown+1
+	default:
+		m.moved, m.dueBy, m.grown, m.still = max(m.moved, now), by, 0, true
 	}
 	m.inFlight++
 	if m.trial {
@@ -292,7 +303,7 @@ func (m *Machine) Released(now time.Duration) {
 		m.trial = false // cancelled: it proved nothing
 	}
 	if m.inFlight == 0 {
-		m.drainBy, m.grown = now, 0
+		m.drainBy, m.idleAt = now, now
 	}
 }
 

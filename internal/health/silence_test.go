@@ -168,3 +168,22 @@ func TestProcessThatStandsStill(t *testing.T) {
 		t.Error("gone although its streams move")
 	}
 }
+
+// Clients that leave after 3 s, one after the other, do not hide that the engine stands still. Time in which nobody asks does
+// not count.
+func TestImpatientClientsDoNotHideAWedge(t *testing.T) {
+	s := ready(t)
+	asked := 0
+	for s.m.State(s.now) == Ready && asked < 20 {
+		s.pick(100 * ms)
+		s.pass(3 * sec).m.Released(s.now)
+		s.pass(20 * sec)
+		asked++
+	}
+	if asked < 3 || asked > 5 {
+		t.Errorf("found out after %d requests of 3 s, want 3 to 5: the bound is 10 s of silence", asked)
+	}
+	s.want(Ejected, Trial)
+	s.serve(10 * ms)
+	s.want(Ready, Normal)
+}

@@ -300,7 +300,11 @@ func (p *Pool) stateChanged(s *slot, to health.State) {
 		if s.heard { // of one that never answered, that was said
 			level = slog.LevelWarn
 		}
-		attrs = append(attrs, "cause", s.why)
+		why := s.why
+		if s.machine.Wedged(p.now()) {
+			why = "requests are in flight and nothing moves"
+		}
+		attrs = append(attrs, "cause", why)
 	}
 	p.event(level, "endpoint state changed", attrs...)
 	s.state = to
