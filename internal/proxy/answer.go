@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 
 	"pointsman.dev/pointsman/internal/health"
 	"pointsman.dev/pointsman/internal/llmapi"
@@ -46,7 +45,7 @@ func (x *exchange) attach(res *http.Response) {
 	a := &x.answer
 	a.x, a.src, a.status, a.length = x, res.Body, res.StatusCode, res.ContentLength
 	a.stream, a.empty = isEventStream(res.Header), true
-	a.json = res.StatusCode == http.StatusOK && strings.HasPrefix(res.Header.Get("Content-Type"), "application/json")
+	a.json = res.StatusCode == http.StatusOK && mediaType(res.Header) == "application/json"
 	if res.StatusCode < 400 && plainEncoding(res.Header) {
 		a.tap = x.p.taps.Get().(*llmapi.Stream)
 		a.tap.Reset(x.api.Kind, x.api.Dialect, a.stream)
@@ -66,9 +65,7 @@ func (x *exchange) attach(res *http.Response) {
 	res.Body = a
 }
 
-func isEventStream(h http.Header) bool {
-	return strings.HasPrefix(h.Get("Content-Type"), "text/event-stream")
-}
+func isEventStream(h http.Header) bool { return mediaType(h) == eventStream }
 
 func plainEncoding(h http.Header) bool {
 	c := h.Get("Content-Encoding")

@@ -34,6 +34,9 @@ func (dispatcher) RoundTrip(out *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := x.proper(res); err != nil {
+		return nil, err
+	}
 	if res.StatusCode != http.StatusSwitchingProtocols {
 		x.attach(res)
 	}
@@ -271,6 +274,9 @@ func (x *exchange) again(k health.Kind) *http.Response {
 		if !errors.Is(err, context.Canceled) {
 			x.rec.Cause = err.Error()
 		}
+		return nil
+	}
+	if err := x.proper(res); err != nil {
 		return nil
 	}
 	if res.StatusCode != http.StatusOK || !isEventStream(res.Header) {

@@ -95,7 +95,7 @@ func endings() []ending {
 			_ = http.NewResponseController(w).Flush()
 			_, _ = io.WriteString(w, strings.Replace(okJSON, `"stop"`, `"abort"`, 1))
 		}), outcome: "cut", status: 200, served: 1, broken: true},
-		{name: "no body where JSON is usual", endpoints: hs(status(200, "")), outcome: "ok", status: 200, served: 1},
+		{name: "no body where JSON is usual", endpoints: hs(status(200, ""), status(200, "")), outcome: "upstream_error", status: 502, served: 1, reason: "upstream_error", noRetry: true, has: "no answer of this API"},
 		{name: "unknown path", path: "/metrics", endpoints: hs(answerOK), outcome: "client_error", status: 404, attempts: "0", reason: "not_found"},
 		{name: "control path", path: "/v1/../sleep", endpoints: hs(answerOK), outcome: "client_error", status: 404, attempts: "0", reason: "not_found"},
 		{name: "unknown model", body: `{"model":"n","messages":[]}`, endpoints: hs(answerOK), outcome: "client_error", status: 404, attempts: "0", reason: "unknown_model", has: "model_not_found"},
