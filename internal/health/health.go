@@ -53,6 +53,7 @@ const (
 	KindTimeout              // a limit ran out
 	KindDrain                // the answer of a draining engine
 	KindImproper             // what came was no answer
+	KindDenied               // 401 or 403 to a key that is the pool\'s
 	KindBusy                 // refused for load: no failure; Busy tells for how long
 )
 
@@ -73,6 +74,8 @@ func (k Kind) String() string {
 		return "the engine is draining"
 	case KindImproper:
 		return "a request was answered with what is no answer"
+	case KindDenied:
+		return "the API key of the pool was refused"
 	case KindBusy:
 		return "refused for load"
 	}

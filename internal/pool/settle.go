@@ -119,6 +119,8 @@ func (b *Booking) judge(res *Result, now time.Duration) {
 		b.blame(health.KindCut, now)
 	case res.Outcome == UpstreamError && res.Status >= 500:
 		b.blame(health.KindStatus, now)
+	case res.Outcome == UpstreamError && res.Status >= 400:
+		b.blame(health.KindDenied, now)
 	case res.Outcome == UpstreamError && res.Status > 0:
 		b.blame(health.KindImproper, now)
 	case res.Outcome == UpstreamError:

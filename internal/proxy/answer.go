@@ -29,6 +29,7 @@ type answer struct {
 	judged  bool          // of an API whose streams have a terminal marker
 	socket  *upgradedConn // not nil: not HTTP any more
 	refused bool          // the engine did not take the request
+	denied  bool          // it refused the pool's own API key
 	tooLong bool
 	known   bool // the response's id was found, see keepResponse
 
@@ -260,7 +261,7 @@ func (a *answer) statusOutcome() string {
 		return telemetry.OutcomeShed
 	case a.tooLong:
 		return telemetry.OutcomeTooLong
-	case a.status < 500:
+	case a.status < 500 && !a.denied:
 		return telemetry.OutcomeClientError
 	}
 	return telemetry.OutcomeUpstreamError

@@ -117,7 +117,7 @@ func (x *exchange) dispatch() (*http.Response, error) {
 // fresh forgets what the last endpoint's answer said.
 func (x *exchange) fresh() {
 	x.sent, x.result = false, pool.Result{}
-	x.answer.refused, x.answer.tooLong = false, false
+	x.answer.refused, x.answer.denied, x.answer.tooLong = false, false, false
 }
 
 // errClientLeft ends an exchange whose client is gone.
@@ -216,13 +216,16 @@ func (x *exchange) refusal(res *http.Response) (health.Kind, string, bool) {
 		res.Body = &splicedBody{Reader: io.MultiReader(bytes.NewReader(head), rest), Closer: rest}
 	}
 	switch {
-	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && llmapi.EngineBusy(status, head):
-		x.answer.refused = true
-		x.result.RetryAfter = retryAfter(res.Header)
-		return health.KindStatus, telemetry.OutcomeShed, true
 	case llmapi.Drainish(status, head):
 		x.answer.refused, x.result.Drain = true, true
 		return health.KindDrain, telemetry.OutcomeUpstreamError, true
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && res.Header.Get("Retry-After") != "", llmapi.EngineBusy(status, head):
+		x.answer.refused = true
+		x.result.RetryAfter = retryAfter(res.Header)
+		return health.KindBusy, telemetry.OutcomeShed, true
+	case (status == http.StatusUnauthorized || status == http.StatusForbidden) && x.pool.APIKey() != "":
+		x.answer.denied = true
+		return health.KindDenied, telemetry.OutcomeUpstreamError, x.rec.Attempts == 1 // the key is the pool's: others may refuse it too
 	case x.tooLong(status, head):
 		x.answer.tooLong = true
 	}

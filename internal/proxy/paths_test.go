@@ -73,6 +73,7 @@ func endings() []ending {
 		{name: "503 of another kind", endpoints: hs(status(503, `{"error":"x"}`), status(503, `{"error":"x"}`)), outcome: "upstream_error", status: 503, served: 1, noRetry: true},
 		{name: "429 everywhere", endpoints: hs(status(429, `{"error":{"message":"slow down"}}`, "Retry-After", "7"), status(429, `{"error":{"message":"slow down"}}`, "Retry-After", "7")), outcome: "shed", status: 429, attempts: "2", served: 2, has: "slow down", header: [2]string{"Retry-After", "7"}},
 		{name: "busy everywhere", endpoints: hs(status(503, busyBody), status(503, busyBody)), outcome: "shed", status: 503, attempts: "2", served: 2, has: "currently busy"},
+		{name: "503 with Retry-After everywhere", endpoints: hs(status(503, "later", "Retry-After", "2"), status(503, "later", "Retry-After", "2")), outcome: "shed", status: 503, attempts: "2", served: 2, has: "later", header: [2]string{"Retry-After", "2"}},
 		{name: "draining everywhere", endpoints: hs(status(500, drainBody), status(500, drainBody)), outcome: "upstream_error", status: 500, attempts: "2", served: 2},
 		{name: "drained streams everywhere", endpoints: hs(stream(usageEvent, doneEvent), stream(usageEvent, doneEvent)), body: streamBody, outcome: "cut", status: 200, attempts: "2", served: 2, has: `"error"`, not: "[DONE]", broken: true},
 		{name: "closed ports", endpoints: hs(nil, nil, nil), outcome: "no_endpoint", status: 503, attempts: "3", reason: "no_endpoint", has: "may be sent again", header: [2]string{"Retry-After", "1"}},
@@ -189,7 +190,7 @@ func (e *ending) checkRecord(t *testing.T, rec map[string]string) {
 func TestGoesElsewhere(t *testing.T) {
 	good := stream(delta("a"), finishStop, doneEvent)
 	for name, bad := range map[string]http.HandlerFunc{
-		"closed port": nil, "429": status(429, "{}"), "busy": status(503, busyBody), "draining": status(500, drainBody),
+		"closed port": nil, "429": status(429, "{}"), "503 with Retry-After": status(503, "{}", "Retry-After", "2"), "busy": status(503, busyBody), "draining": status(500, drainBody),
 		"drained stream": stream(usageEvent, doneEvent), "drained stream in one": stream(usageEvent + doneEvent), "bare end": stream(doneEvent),
 	} {
 		t.Run(name, func(t *testing.T) {

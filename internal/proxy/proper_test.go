@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"pointsman.dev/pointsman/internal/pool"
 )
 
 // typed answers with a status, a Content-Type (none if it is "") and a body, of known length or not.
@@ -121,5 +123,48 @@ func TestProperStored(t *testing.T) {
 	}
 	if rec := r.record(); rec["outcome"] != "ok" {
 		t.Errorf("record %v", rec)
+	}
+}
+
+// TestPause: an endpoint that asks for a pause gets one, however it words that, and is not ejected.
+func TestPause(t *testing.T) {
+	for name, h := range map[string]http.HandlerFunc{
+		"503": status(503, "later", "Retry-After", "2"), "429": status(429, "later", "Retry-After", "2"), "busy": status(503, busyBody),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad, good := newEndpoint(t, h), newEndpoint(t, answerOK)
+			r := newRig(t, []string{bad.URL, good.URL})
+			for range 20 {
+				if res := r.post(chat, chatBody); res.StatusCode != 200 {
+					t.Errorf("status %d", res.StatusCode)
+				} else {
+					_, _ = read(res)
+				}
+			}
+			if n := bad.served.Load(); n > 1 {
+				t.Errorf("asked %d times within its pause", n)
+			}
+			for _, e := range r.pool.Status().Endpoints {
+				if e.State == "ejected" {
+					t.Errorf("%s is ejected: %+v", e.Name, e)
+				}
+			}
+		})
+	}
+}
+
+// TestRefusedKey: 401 to a key that is the pool's says that the endpoint is of no use, not that the client is at fault.
+func TestRefusedKey(t *testing.T) {
+	bad, good := newEndpoint(t, status(401, `{"error":"Unauthorized"}`)), newEndpoint(t, answerOK)
+	r := newRig(t, []string{bad.URL, good.URL})
+	r.pool.SetConfig(pool.Config{Name: "p", APIKey: "k"})
+	for range 20 {
+		res := r.post(chat, chatBody)
+		if _, err := read(res); err != nil || res.StatusCode != 200 {
+			t.Errorf("status %d, %v", res.StatusCode, err)
+		}
+	}
+	if n := bad.served.Load(); n > 1 {
+		t.Errorf("asked %d times", n)
 	}
 }
