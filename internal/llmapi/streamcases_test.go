@@ -56,6 +56,9 @@ func TestStreamEvents(t *testing.T) {
 		{"two choices in one event", `data: {"choices":[{"index":1,"finish_reason":"stop"},{"index":0,"text":"a","finish_reason":"length"}]}` + "\n\n", "events=1 tokens=1 first finished"},
 		{"finish at once", role + stop, "events=2 tokens=0 first finished"},
 		{"finish reason empty", strings.ReplaceAll(stop, `"stop"`, `""`), "events=1 tokens=0"},
+		{"text held back", role + strings.ReplaceAll(hello, "hello", "") + strings.ReplaceAll(hello, "hello", "") + stop, "events=4 tokens=2 first finished"},
+		{"text held back, completions", `data: {"choices":[{"index":0,"text":"","finish_reason":null}]}` + "\n\n", "events=1 tokens=1 first"},
+		{"empty with the finish", `data: {"choices":[{"index":0,"delta":{"content":""},"finish_reason":"stop"}]}` + "\n\n", "events=1 tokens=0 first finished"},
 		{"abort", hello + strings.ReplaceAll(stop, "stop", "abort") + end, told + " aborted"},
 		{"token ids", `data: {"choices":[{"delta":{"content":""},"token_ids":[1,2,3]}]}` + "\n\n", "events=1 tokens=3 first"},
 		{"usage in every frame", strings.ReplaceAll(hello, "\n", "")[:len(hello)-3] + `,"usage":{"prompt_tokens":9,"completion_tokens":5}}` + "\n\n" + hello, "events=2 tokens=6 first usage=9/6"},
@@ -231,6 +234,9 @@ func TestStreamBroken(t *testing.T) {
 		end   = "data: [done] bye\n\n"
 	)
 	for _, c := range []struct{ name, passes, stays string }{
+		{"text held back", role + strings.ReplaceAll(hello, "hello", "") + strings.ReplaceAll(hello, "hello", "") + stop, "events=4 tokens=2 first finished"},
+		{"text held back, completions", `data: {"choices":[{"index":0,"text":"","finish_reason":null}]}` + "\n\n", "events=1 tokens=1 first"},
+		{"empty with the finish", `data: {"choices":[{"index":0,"delta":{"content":""},"finish_reason":"stop"}]}` + "\n\n", "events=1 tokens=0 first finished"},
 		{"abort", hello + hello, abort + end},
 		{"abort, with a comment", hello, ": ping\n" + abort},
 		{"abort, without blank line", hello, strings.TrimRight(abort, "\n")},

@@ -83,6 +83,8 @@ func (w *walk) mark(at, pos int) {
 // textEnd ends a wanted string at the quote at pos.
 func (w *walk) textEnd(at, pos int) {
 	switch use := w.use; {
+	case use == useContent && w.empty:
+		w.choice.blank = true
 	case use == useNone || w.empty:
 	case use == useContent:
 		w.content()

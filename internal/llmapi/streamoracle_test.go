@@ -263,6 +263,10 @@ func hasContent(delta map[string]any) bool {
 	return slices.ContainsFunc(contentKeys, func(k string) bool { return refHolds(delta[k]) })
 }
 
+func hasBlank(delta map[string]any) bool {
+	return slices.ContainsFunc(contentKeys, func(k string) bool { return delta[k] == "" })
+}
+
 func (r *reference) event(v any, name string) {
 	top, _ := v.(map[string]any)
 	typ := refShort(top, "type")
@@ -322,6 +326,10 @@ func (r *reference) takeChoices(top map[string]any) (frames, ends int) {
 		n := 0
 		if refText(c, "text") != "" || hasContent(refObject(c, "delta")) || hasContent(refObject(c, "message")) {
 			n = 1
+		} else if _, role := refObject(c, "delta")["role"]; !role && reason == "" {
+			if _, role = refObject(c, "message")["role"]; !role && (c["text"] == "" || hasBlank(refObject(c, "delta")) || hasBlank(refObject(c, "message"))) {
+				n = 1 // an output whose text the engine holds back
+			}
 		}
 		ids, _ := c["token_ids"].([]any)
 		listed := 0

@@ -54,6 +54,8 @@ type choice struct {
 	finish  bool
 	abort   bool
 	content bool
+	blank   bool // content that is an empty text
+	role    bool // the delta says whose it is: the frame before the first output
 	ids     int
 }
 
@@ -149,6 +151,9 @@ func (w *walk) key(in spot, l *lexer) {
 		w.member = choiceMember(l.key)
 	case atDelta:
 		w.member = deltaMember(l.key)
+		if string(l.key) == "role" {
+			w.choice.role = true
+		}
 	case atUsage:
 		w.member = usageMember(l.key)
 	case atDetails:
@@ -240,7 +245,8 @@ func (w *walk) leave(depth int) {
 	}
 	c := &w.choice
 	w.choices.add(c.index, c.finish, c.abort)
-	if c.content && c.ids == 0 {
+	// Engines send a frame per output, and its text is empty while they hold back a stop string or part of a character.
+	if (c.content || c.blank && !c.role && !c.finish) && c.ids == 0 {
 		c.ids = 1
 	}
 	w.frames += c.ids
