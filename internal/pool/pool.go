@@ -36,6 +36,7 @@ type Pool struct {
 	books   *ledger.Ledger
 	index   *prefix.Index
 	avg     route.Averages
+	refused float64 // sum of the endpoints' shares of refusals
 
 	raw     []int32  // scratch of a pick: bytes held per slot
 	hits    []int32  // scratch of a pick: the same in tokens

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"net/http"
 	"time"
 
 	"pointsman.dev/pointsman/internal/health"
@@ -107,8 +108,10 @@ func (b *Booking) judge(res *Result, now time.Duration) {
 		b.blame(health.KindDrain, now)
 	case res.Outcome == OK:
 		m.Progress(now)
+		b.pool.answeredRequest(b.s, false, now)
 	case res.Outcome == ClientError:
 		m.ClientError(now)
+		b.pool.answeredRequest(b.s, res.Status != http.StatusRequestTimeout, now)
 	case res.Outcome == Shed:
 		if !b.busy && !b.failed {
 			m.Busy(now, res.RetryAfter)
@@ -126,6 +129,24 @@ func (b *Booking) judge(res *Result, now time.Duration) {
 	case res.Outcome == UpstreamError:
 		b.blame(health.KindReset, now)
 	}
+}
+
+// answeredRequest notes whether an endpoint refused a request as the client's fault.
+func (p *Pool) answeredRequest(s *slot, refused bool, now time.Duration) {
+	before := s.refused.Share()
+	s.refused.Answered(now, refused)
+	if !s.leaving {
+		p.refused = max(0, p.refused+s.refused.Share()-before)
+	}
+}
+
+// refusals is the penalty of an endpoint that refuses far more than its siblings do.
+func (p *Pool) refusals(s *slot, now time.Duration) float64 {
+	siblings := len(p.byURL) - 1
+	if siblings < 1 || s.leaving {
+		return 0
+	}
+	return s.refused.Penalty(now, max(0, p.refused-s.refused.Share())/float64(siblings))
 }
 
 // learn updates averages and corrects what is believed of the endpoint's cache.

@@ -21,6 +21,7 @@ type slot struct {
 	machine *health.Machine
 	state   health.State
 	learn   route.Learner
+	refused health.Refusals
 
 	live     int      // bookings that are not done
 	seqs     int      // sequences of these: a request for n answers is n to the engine
@@ -68,6 +69,12 @@ func (p *Pool) refresh(now time.Duration) {
 	p.avg.Apply(&p.snap.Params)
 	p.snap.Regret = p.index.Regret()
 	fresh, used := 0, 0
+	p.refused = 0
+	for _, s := range p.slots {
+		if s != nil && !s.leaving {
+			p.refused += s.refused.Share()
+		}
+	}
 	for i, s := range p.slots {
 		if s == nil {
 			continue
@@ -126,7 +133,7 @@ func (p *Pool) touch(i int, now time.Duration) {
 	s.known = s.hasRep && now-s.repAt <= p.cfg.StaleAfter && !s.frozen(p.cfg.StaleAfter)
 	e := route.Endpoint{
 		Admission: uint8(s.admission(now)),
-		Penalty:   s.machine.Preference(now),
+		Penalty:   s.machine.Preference(now) + p.refusals(s, now),
 		Known:     s.known,
 		KVUsage:   -1,
 		Kappa:     settle(p.snap.Endpoints[i].Kappa, s.learn.Kappa(now)),
