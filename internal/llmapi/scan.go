@@ -156,8 +156,17 @@ func (s *Scanner) Close() (*Request, error) {
 	if s.maxOut > 0 {
 		r.MaxTokens = s.maxOut
 	}
-	s.chain()
+	s.endPrompt()
+	r.PromptBytes += s.head.Len() + s.before
+	s.chain(s.model)
 	return r, nil
+}
+
+// Rename makes the chain that of the same prompt for another model: the one that an alias stands for, by which the
+// engine keeps its cache. It is for after Close, and before anybody holds the blocks.
+func (s *Scanner) Rename(served string) {
+	s.blocks = s.blocks[:0]
+	s.chain([]byte(served))
 }
 
 func (s *Scanner) complete() *Error {
@@ -173,11 +182,9 @@ func (s *Scanner) complete() *Error {
 }
 
 // chain puts the parts of the prompt together: seed, head, messages.
-func (s *Scanner) chain() {
-	s.endPrompt()
+func (s *Scanner) chain(model []byte) {
 	best := &s.prompts[1-s.cur]
-	seed := s.seed + sum64("model", s.model)
-	s.req.PromptBytes += s.head.Len() + s.before
+	seed := s.seed + sum64("model", model)
 	base := 0
 	if n := s.head.Len(); n > 0 {
 		s.blocks, seed = s.head.BlocksAfter(seed, 0, s.blocks)
