@@ -1,6 +1,7 @@
 package llmapi
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -193,4 +194,27 @@ func equalChains(a, b Request) bool {
 		}
 	}
 	return true
+}
+
+// TestRename: the chain of a renamed request is that of one which asked by that name, in every API.
+func TestRename(t *testing.T) {
+	for path, rest := range map[string]string{
+		chatPath:  `"tools":[{"a":1}],"messages":[{"role":"system","content":"sys"},{"role":"user","content":"hi"}]`,
+		complPath: `"prompt":["a","a longer one"]`,
+		respPath:  `"instructions":"sys","input":"hi"`,
+		msgPath:   `"system":"sys","messages":[{"role":"user","content":"hi"}]`,
+	} {
+		var s Scanner
+		r, err := scan(&s, apiOf(t, path), []byte(`{"model":"alias",`+rest+`}`), all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := testing.AllocsPerRun(10, func() { s.Rename("m") }); n > 0 {
+			t.Errorf("%s: %v allocations", path, n)
+		}
+		want := mustScan(t, path, `{"model":"m",`+rest+`}`)
+		if !slices.Equal(r.Blocks, want.Blocks) || r.PromptBytes != want.PromptBytes || len(r.Blocks) == 0 {
+			t.Errorf("%s: %v and %d bytes, want %v and %d", path, r.Blocks, r.PromptBytes, want.Blocks, want.PromptBytes)
+		}
+	}
 }
