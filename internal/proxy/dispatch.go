@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -175,7 +176,7 @@ func (x *exchange) send(t http.RoundTripper) (*http.Response, error) {
 	x.use, x.upload = connUse{}, new(upload)
 	r := *x.out
 	endpoint := x.booking.Endpoint().URL
-	r.URL = &url.URL{Scheme: endpoint.Scheme, Host: endpoint.Host, RawQuery: x.out.URL.RawQuery, Path: x.api.Forward}
+	r.URL = &url.URL{Scheme: endpoint.Scheme, Host: endpoint.Host, RawQuery: cmp.Or(x.query, x.out.URL.RawQuery), Path: x.api.Forward}
 	if key := x.pool.APIKey(); key != "" {
 		r.Header = maps.Clone(r.Header) // another pool may be asked later, with another key or with the client's own
 		setKey(r.Header, key)

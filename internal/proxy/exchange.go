@@ -26,6 +26,7 @@ type exchange struct {
 	scanner *llmapi.Scanner
 	req     *llmapi.Request // what the body says; nil when there is none
 	body    *storedBody
+	query   string // in place of the client's; "": that one
 
 	target  pool.Target
 	picked  pool.Request

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"pointsman.dev/pointsman/internal/llmapi"
@@ -25,7 +26,10 @@ func (x *exchange) resolve() *llmapi.Error {
 			x.picked.Sticky = x.p.sticky.find(q.PreviousResponse).endpoint
 		}
 	} else if x.api.Kind == llmapi.Realtime {
-		name = x.realtimeModel()
+		var e *llmapi.Error
+		if name, e = x.realtimeModel(); e != nil {
+			return e
+		}
 	}
 	if name == "" {
 		return missingModel(x.p.cfg.Directory.List())
@@ -44,29 +48,64 @@ func (x *exchange) resolve() *llmapi.Error {
 	return nil
 }
 
-// rename makes the endpoint read another model name: only that value's bytes change.
+// rename makes the endpoint read another model name: only that value's bytes change. The prompt is then that of the other
+// name, by which the engine's cache knows it.
 func (x *exchange) rename(served string) *llmapi.Error {
 	if x.req == nil { // the name is in the query
+		x.renameQuery(served)
 		return nil
 	}
 	if x.in.Header.Get("Content-Encoding") != "" {
 		return &llmapi.Error{Status: http.StatusUnsupportedMediaType, Reason: llmapi.ReasonBadForm, Param: "Content-Encoding",
 			Message: fmt.Sprintf("model %q is an alias: its requests must be sent uncompressed", x.req.Model)}
 	}
+	x.scanner.Rename(served)
+	x.picked.Blocks = x.req.Blocks
 	x.body.edit = edit{from: x.req.ModelStart, to: x.req.ModelEnd, with: string(x.req.ModelLiteral(served))}
 	return nil
 }
 
 // realtimeModel returns the model of a WebSocket: of the query, or the only one that is served. vLLM's clients name it
 // in the first frame, too late for a pick.
-func (x *exchange) realtimeModel() string {
-	if m := x.in.URL.Query().Get("model"); m != "" {
-		return m
+func (x *exchange) realtimeModel() (string, *llmapi.Error) {
+	name, times := "", 0
+	for part := range strings.SplitSeq(x.in.URL.RawQuery, "&") {
+		value, ok := modelParameter(part)
+		if !ok {
+			continue
+		}
+		if times++; times > 1 {
+			return "", &llmapi.Error{Status: http.StatusBadRequest, Reason: llmapi.ReasonDuplicateKey, Param: "model", Message: `the query has "model" twice`}
+		}
+		var err error
+		if name, err = url.QueryUnescape(value); err != nil {
+			return "", &llmapi.Error{Status: http.StatusBadRequest, Reason: llmapi.ReasonBadType, Param: "model", Message: `the query's "model" is not properly escaped`}
+		}
 	}
-	if list := x.p.cfg.Directory.List(); len(list) == 1 {
-		return list[0].ID
+	if name == "" {
+		if list := x.p.cfg.Directory.List(); len(list) == 1 {
+			return list[0].ID, nil
+		}
 	}
-	return ""
+	return name, nil
+}
+
+// modelParameter returns the escaped value of part if that is the query parameter of the model, however its name is spelt.
+func modelParameter(part string) (string, bool) {
+	key, value, _ := strings.Cut(part, "=")
+	key, err := url.QueryUnescape(key)
+	return value, err == nil && key == "model"
+}
+
+// renameQuery replaces the model's value in the query and leaves every other byte of it.
+func (x *exchange) renameQuery(served string) {
+	parts := strings.Split(x.in.URL.RawQuery, "&")
+	for i, part := range parts {
+		if _, ok := modelParameter(part); ok {
+			parts[i] = "model=" + url.QueryEscape(served)
+		}
+	}
+	x.query = strings.Join(parts, "&")
 }
 
 // resolveStored finds the endpoint that keeps a stored response.
