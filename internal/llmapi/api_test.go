@@ -207,6 +207,7 @@ func TestLookupHint(t *testing.T) {
 	}
 }
 
+// BenchmarkLookup finds the API of a path, once per request. Budget: 50 ns, 0 allocations.
 func BenchmarkLookup(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

@@ -149,6 +149,7 @@ func TestMixHasNoShortCycles(t *testing.T) {
 	}
 }
 
+// BenchmarkHasher100kB is the hashing of a prompt of 100 kB, half of what scan and hash may take together. Budget: 50 us.
 func BenchmarkHasher100kB(b *testing.B) {
 	text := bytes.Repeat([]byte("0123456789abcdef"), 6400)
 	var h Hasher

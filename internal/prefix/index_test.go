@@ -377,7 +377,7 @@ func BenchmarkHits(b *testing.B) {
 	}
 }
 
-// BenchmarkInsert touches known conversations: the common case of a next turn.
+// BenchmarkInsert touches known conversations: the common case of a next turn. Budget: 1 us, 0 allocations.
 func BenchmarkInsert(b *testing.B) {
 	x, chains := fill(100)
 	b.ReportAllocs()
@@ -389,7 +389,7 @@ func BenchmarkInsert(b *testing.B) {
 }
 
 // BenchmarkInsertNew sends new conversations to endpoints that are full: what is
-// added and what is forgotten balance.
+// added and what is forgotten balance. Budget: 50 ns per block, since the pool waits for it.
 func BenchmarkInsertNew(b *testing.B) {
 	for _, n := range []int{40, 8192} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
