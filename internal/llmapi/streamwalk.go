@@ -151,9 +151,7 @@ func (w *walk) key(in spot, l *lexer) {
 		w.member = choiceMember(l.key)
 	case atDelta:
 		w.member = deltaMember(l.key)
-		if string(l.key) == "role" {
-			w.choice.role = true
-		}
+		w.choice.noteRole(l.key)
 	case atUsage:
 		w.member = usageMember(l.key)
 	case atDetails:
@@ -178,6 +176,8 @@ func (w *walk) key(in spot, l *lexer) {
 		}
 	}
 }
+
+func (c *choice) noteRole(key []byte) { c.role = c.role || string(key) == "role" }
 
 // enter notes the spot that begins.
 func (w *walk) enter(t token, depth int) {
