@@ -37,8 +37,8 @@ func TestDeadEndpoint(t *testing.T) {
 	addr := dead.Listener.Addr().String()
 	dead.CloseClientConnections()
 	dead.Close()
-	// The address refuses like a dead process: what is dialled is counted by a listener that resets at once would be
-	// something else, so the gateway's own attempts are the count.
+	// The address refuses, as that of a dead process does. A listener that counts would not, so the gateway's own count of
+	// the requests' attempts is taken; the polls of its pages, which no request waits for, are not in it.
 	before := attempts(t, g, dead.name)
 	answers := send(180)
 	mustOK(t, answers)
