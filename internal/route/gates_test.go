@@ -134,6 +134,14 @@ func TestFullIsTheException(t *testing.T) {
 			t.Errorf("%d of %d full: picked %d, %v", c.full, c.n, p.Slot, p.Full)
 		}
 	}
+	for full := range 8 { // "all" means all, however many are full
+		for _, hits := range [][]int32{nil, hits} {
+			p, x := Choose(pool(8, full), r, hits, nil, 1), Explain(pool(8, full), r, hits, nil, 1)
+			if p.Reason != ReasonPrefix && p.Reason != ReasonLoad || x.Pick.Reason != p.Reason {
+				t.Errorf("%d of 8 full: reason %v, explained %v", full, p.Reason, x.Pick.Reason)
+			}
+		}
+	}
 	if p := Choose(pool(8, 5), r, hits, nil, 1); p.Slot != 0 || p.Reason != ReasonPrefix {
 		t.Errorf("5 of 8 full: picked %d (%v), want the holder", p.Slot, p.Reason)
 	}
