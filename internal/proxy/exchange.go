@@ -64,6 +64,9 @@ func (x *exchange) end() {
 	if x.booked {
 		x.endAttempt(x.outcome)
 		x.result.Outcome = poolOutcomes[x.outcome]
+		if c := x.watch.cut.Load(); c != nil && c.reason == llmapi.ReasonShutdown {
+			x.result.Outcome = pool.ClientCancelled // our own end says nothing of the endpoint
+		}
 		x.booking.Done(x.result)
 	}
 	x.cancel(errEnded)

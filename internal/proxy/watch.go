@@ -111,7 +111,7 @@ func (w *watch) tick() {
 func (w *watch) judge(now time.Duration) (*cutCause, time.Duration) {
 	cfg := &w.x.p.cfg
 	if now >= cfg.Limit {
-		c := w.timeout("limit", cfg.Limit, "total_timeout", "the request took longer than the gateway's time limit")
+		c := w.timeout(cfg.Limit, "total_timeout", "the request took longer than the gateway's time limit")
 		if w.uploading.Load() {
 			c.status = http.StatusRequestTimeout
 		}
@@ -135,24 +135,27 @@ func (w *watch) judge(now time.Duration) (*cutCause, time.Duration) {
 	}
 	if last == 0 {
 		if now >= cfg.FirstByte {
-			return w.timeout("first_byte", cfg.FirstByte, "first_byte_timeout", "the model server sent nothing within the gateway's limit for the first byte"), 0
+			return w.timeout(cfg.FirstByte, "first_byte_timeout", "the model server sent nothing within the gateway's limit for the first byte"), 0
 		}
 		return nil, min(next, cfg.FirstByte-now)
 	}
 	if silent := now - last; silent >= cfg.Idle {
 		if w.writing.Load() {
 			return &cutCause{reason: llmapi.ReasonTimeout, outcome: telemetry.OutcomeClientCancelled, code: "client_stalled",
-				message: fmt.Sprintf("the client read nothing for %v (idle in the gateway's configuration)", cfg.Idle)}, 0
+				message: fmt.Sprintf("the client read nothing for %v (%s)", cfg.Idle, limitKey)}, 0
 		}
-		return w.timeout("idle", cfg.Idle, "stream_idle_timeout", "the model server's stream was silent for longer than the gateway's limit"), 0
+		return w.timeout(cfg.Idle, "stream_idle_timeout", "the model server's stream was silent for longer than the gateway's limit"), 0
 	}
 	return nil, min(next, cfg.Idle-(now-last))
 }
 
+// limitKey names the one key of the configuration from which all timers follow.
+const limitKey = "limit in the configuration of pointsman"
+
 // timeout names the timer that fired, its value, and the key that changes it.
-func (w *watch) timeout(key string, value time.Duration, code, what string) *cutCause {
+func (w *watch) timeout(value time.Duration, code, what string) *cutCause {
 	return &cutCause{reason: llmapi.ReasonTimeout, outcome: telemetry.OutcomeTimeout, code: code, status: http.StatusGatewayTimeout,
-		message: fmt.Sprintf("%s: %v (%s in the configuration of pointsman)", what, value, key)}
+		message: fmt.Sprintf("%s: %v (%s)", what, value, limitKey)}
 }
 
 // follow watches the endpoint whose booking gives gone.
