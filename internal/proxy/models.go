@@ -30,6 +30,10 @@ func card(m pool.Model) modelCard {
 // serveModels answers GET and HEAD of /v1/models and /v1/models/{id} from what the endpoints list.
 func (x *exchange) serveModels() {
 	list := x.p.cfg.Directory.List()
+	if len(list) == 0 && !x.p.cfg.Directory.Reached() { // clients keep what they are told: nothing is known, not that there is nothing
+		x.refuse(errUnreachable())
+		return
+	}
 	var answer any
 	if x.api.Kind == llmapi.Models {
 		cards := make([]modelCard, len(list))

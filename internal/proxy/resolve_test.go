@@ -4,6 +4,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"pointsman.dev/pointsman/internal/discover"
+	"pointsman.dev/pointsman/internal/pool"
 )
 
 // TestRealtimeModel: an alias in the query of a WebSocket becomes what it serves, and a model that is named twice or not
@@ -64,5 +67,38 @@ func TestAliasSharesPrefix(t *testing.T) {
 	}
 	if foreign := ask("org/model-b"); foreign != "0" && foreign != "" {
 		t.Errorf("another model is credited with %s tokens", foreign)
+	}
+}
+
+// TestModelsUnknown: while no endpoint was ever reached, what is served is unknown rather than nothing.
+func TestModelsUnknown(t *testing.T) {
+	for _, path := range []string{"/v1/models", "/v1/models/m"} {
+		r := newRig(t, nil)
+		r.dir.Set([]*pool.Pool{r.pool}, nil)
+		const url = "http://127.0.0.1:1"
+		r.pool.SetTargets([]discover.Target{{URL: url}})
+		get := func() *http.Response {
+			res, err := http.Get(r.server.URL + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			return res
+		}
+		if res := get(); res.StatusCode != 503 || res.Header.Get("x-pointsman-reason") != "no_endpoint" || res.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: status %d, %v", path, res.StatusCode, res.Header)
+		}
+		if rec := r.record(); rec["outcome"] != "no_endpoint" {
+			t.Errorf("record %v", rec)
+		}
+		r.pool.Learned(url, pool.Facts{Models: []pool.Model{{ID: "m"}}})
+		if res := get(); res.StatusCode != 200 {
+			t.Errorf("%s: status %d when it is known", path, res.StatusCode)
+		}
+		r.record()
+		r.pool.Learned(url, pool.Facts{Models: []pool.Model{}})
+		if res := get(); res.StatusCode == 503 {
+			t.Errorf("%s: status %d when the endpoint serves none", path, res.StatusCode)
+		}
 	}
 }
