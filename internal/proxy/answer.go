@@ -197,7 +197,7 @@ func (a *answer) finish(last []byte, err error) []byte {
 	x := a.x
 	a.count()
 	x.result.Status = a.status
-	if errors.Is(err, io.EOF) && a.complete() {
+	if (errors.Is(err, io.EOF) || len(last) == 0 && a.said()) && a.complete() {
 		a.hold, a.end = false, io.EOF
 		x.outcome, x.rec.Status = a.statusOutcome(), a.status
 		return last
@@ -230,6 +230,10 @@ func (a *answer) count() {
 func usageOf(u llmapi.Usage) pool.Usage {
 	return pool.Usage{Prompt: u.Prompt, Output: u.Output, Cached: u.Cached, HasCached: u.HasCached}
 }
+
+// said reports whether the last event of a stream went out: the answer is whole however its connection ends. Official clients
+// leave at that event, before the last chunk of the framing.
+func (a *answer) said() bool { return a.judged && a.tap.Done() }
 
 // complete reports whether an answer that ended in good order is whole.
 func (a *answer) complete() bool {

@@ -285,6 +285,29 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
+// TestClientLeavesAtTheLastEvent: the official clients close when they have read [DONE], while the last chunk of the framing
+// is still under way. Nobody cancelled anything, and the endpoint did its work.
+func TestClientLeavesAtTheLastEvent(t *testing.T) {
+	var ep *endpoint
+	ep = newEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		answerStream(w, delta("a"), finishStop, "data: [DONE]\n\n")
+		ep.untilLeft(r)
+	})
+	r := newRig(t, []string{ep.URL})
+	c, br := r.raw(rawPost(streamBody))
+	for line := ""; !strings.Contains(line, "[DONE]"); {
+		var err error
+		if line, err = br.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Close()
+	if rec := r.record(); rec["outcome"] != "ok" {
+		t.Errorf("record %v", rec)
+	}
+	r.idle()
+}
+
 // panics is a transport that fails as badly as code can.
 type panics struct{}
 
