@@ -359,7 +359,7 @@ def head_of_line(a, b, **pool):
     def seen():
         page = httpx.get(gw.admin_url + "/metrics").text
         return (parse(page, "pointsman_endpoint_waiting", {"endpoint": a.host}) >= 1 and
-                parse(page, "pointsman_endpoint_foreign_requests", {}) == 6)
+                parse(page, "pointsman_endpoint_foreign_requests", {}) >= 5)  # b is between two now and then
 
     with Gateway([a, b], **pool) as gw:
         fill = [start(small, i) for i in range(4)] + [start(foreign, a, "long", tokens(70, 256), 1780)]
@@ -402,12 +402,13 @@ def head_of_line_gate(a, b):
     check("head-of-line gate: new requests avoid the server with a queue", danger and there > 0 and lasted and ours == 0 and slowest < theirs,
           f"{ours} of 4 go there, the slowest {slowest:.2f} s{tries}")
     check("foreign load is seen", noticed is not None,
-          "not seen" if noticed is None else f"all 6 requests that the gateway did not send, after {noticed:.2f} s")
+          "not seen" if noticed is None else f"what the gateway did not send, on both servers, after {noticed:.2f} s")
 
 
 def kv_load(a, b, seconds, seed, streamed, **pool):
-    """Two clients that ask for long answers (900 tokens in, 500 out) and four that ask for short ones (24 in, 40 to 160 out), one after
-    the other. Together they always fit the two servers; two long ones on one server never do: 2800 tokens for 2272.
+    """Two clients that ask for long answers (1000 tokens in, 400 out) and five that ask for short ones (24 in, 40 to 100 out), one after
+    the other. Together they always fit the two servers: one long and all short ones need 64 of 71 blocks; two long ones never fit one
+    server: 88 blocks. An odd number of short ones makes counts lie about memory.
     Returns preemptions, and what is to be said of the answers."""
     done = {}
 
@@ -415,18 +416,18 @@ def kv_load(a, b, seconds, seed, streamed, **pool):
         n = 0
         while time.time() < end:
             s, at, long, seen = seed + k * 1000 + n, time.time(), k < 2, {}
-            out = 500 if long else 40 + (seed + k * 1000 + n) * 37 % 120
+            out = 400 if long else 40 + s * 37 % 60
             if streamed:
-                stream(gw, tokens(s, 900 if long else 24), out, seen)
+                stream(gw, tokens(s, 1000 if long else 24), out, seen)
                 good = finished(seen)
             else:
-                good = complete(gw, tokens(s, 900 if long else 24), out).status_code == 200
+                good = complete(gw, tokens(s, 1000 if long else 24), out).status_code == 200
             done.setdefault("long" if long else "short", []).append(time.time() - at)
             done["bad"] = done.get("bad", 0) + (not good)
             n += 1
 
     def clients_for(seconds):
-        threads = [start(client, k, time.time() + seconds) for k in range(6)]
+        threads = [start(client, k, time.time() + seconds) for k in range(7)]
         for t in threads:
             t.join(120)
         idle(a, b)
@@ -443,11 +444,11 @@ def kv_load(a, b, seconds, seed, streamed, **pool):
 
 
 def kv_gate(a, b):
-    theirs, said = kv_load(a, b, 25, 100000, True, **LEAST)
+    theirs, said = kv_load(a, b, 18, 100000, True, **LEAST)
     print(f"      least request: {said}", flush=True)
-    ours, said = kv_load(a, b, 25, 200000, True)
+    ours, said = kv_load(a, b, 18, 200000, True)
     check("KV gate, streams: no preemption where least request causes them", ours == 0 and theirs > 0 and said.endswith(" 0 failed"), said)
-    ours, said = kv_load(a, b, 25, 300000, False)
+    ours, said = kv_load(a, b, 18, 300000, False)
     check("KV gate, answers in one piece: the same", ours == 0 and theirs > 0 and said.endswith(" 0 failed"), said)
 
 
