@@ -120,15 +120,22 @@ func (b *Booking) judge(res *Result, now time.Duration) {
 		b.blame(health.KindTimeout, now)
 	case res.Outcome == Cut:
 		b.blame(health.KindCut, now)
-	case res.Outcome == UpstreamError && res.Status >= 500:
-		b.blame(health.KindStatus, now)
-	case res.Outcome == UpstreamError && res.Status >= 400:
-		b.blame(health.KindDenied, now)
-	case res.Outcome == UpstreamError && res.Status > 0:
-		b.blame(health.KindImproper, now)
 	case res.Outcome == UpstreamError:
-		b.blame(health.KindReset, now)
+		b.blame(kindOf(res.Status), now)
 	}
+}
+
+// kindOf says how a request failed by the status of its answer.
+func kindOf(status int) health.Kind {
+	switch {
+	case status >= 500:
+		return health.KindStatus
+	case status >= 400:
+		return health.KindDenied
+	case status > 0:
+		return health.KindImproper
+	}
+	return health.KindReset
 }
 
 // answeredRequest notes whether an endpoint refused a request as the client's fault.

@@ -42,11 +42,8 @@ func (x *exchange) opens(res *http.Response) error {
 		return nil
 	}
 	var first [1]byte
-	n, err := 0, error(nil)
-	for n == 0 && err == nil {
-		n, err = res.Body.Read(first[:])
-	}
-	if n == 0 && !errors.Is(err, io.EOF) {
+	_, err := io.ReadFull(res.Body, first[:])
+	if err != nil && !errors.Is(err, io.EOF) {
 		x.rec.Cause = x.private(err)
 		res.Body.Close()
 		if x.ctx.Err() != nil {
@@ -54,7 +51,7 @@ func (x *exchange) opens(res *http.Response) error {
 		}
 		return errBroken()
 	}
-	if n == 0 || !known && !strings.ContainsRune("{[d:e \r\n\t", rune(first[0])) { // JSON, or an event's "data:", ":" or "event:"
+	if err != nil || !known && !strings.ContainsRune("{[d:e \r\n\t", rune(first[0])) { // JSON, or an event's "data:", ":" or "event:"
 		return x.improper(res, "an empty body or none of its format")
 	}
 	res.Body = &splicedBody{Reader: io.MultiReader(bytes.NewReader(first[:]), res.Body), Closer: res.Body}
