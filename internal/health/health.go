@@ -136,7 +136,7 @@ type Machine struct {
 	drainBy  time.Duration // when the latest booking's prefill is done at the latest
 	dueBy    time.Duration // the same for what was booked at the last move
 	grown    int           // requests booked since the last move
-	still    bool          // nothing has moved since a request was booked on an idle endpoint
+	still    bool          // since a request was booked on an idle endpoint nothing has moved, answered, or been refused
 	idleAt   time.Duration // when the last request in flight was released
 	stuck    bool
 
@@ -171,6 +171,7 @@ func (m *Machine) reachable(now time.Duration) {
 
 // ConnectFailed records that no connection could be made. The request lost nothing, so one is enough.
 func (m *Machine) ConnectFailed(now time.Duration) {
+	m.still = false
 	if m.badCodes+m.badProbes == 0 {
 		m.badSince = now
 	}
@@ -212,6 +213,7 @@ func (m *Machine) Succeeded(now, _ time.Duration) {
 // Failed records a failure of a request that had been sent. A request that ran into a limit is held against the
 // endpoint only when nothing else of it moves: its limit may have been short, or its prompt long.
 func (m *Machine) Failed(now time.Duration, k Kind) {
+	m.still = m.still && k == KindTimeout
 	switch k {
 	case KindConnect:
 		m.ConnectFailed(now)
@@ -246,13 +248,13 @@ func (m *Machine) eject(now, pause time.Duration) {
 // nothing: another may follow.
 func (m *Machine) ClientError(now time.Duration) {
 	m.reachable(now)
-	m.trial = false
+	m.trial, m.still = false, false
 }
 
 // Busy records a 429 or 503; retryAfter 0 means that none was given.
 func (m *Machine) Busy(now, retryAfter time.Duration) {
 	m.reachable(now)
-	m.trial = false
+	m.trial, m.still = false, false
 	if retryAfter <= 0 {
 		retryAfter = min(busyFirst<<min(m.busyStreak, 5), busyMost)
 		if m.hasOK && now-m.lastOK < busyAlive {
@@ -282,9 +284,11 @@ func (m *Machine) Booked(now, expectedPrefill time.Duration) {
 		m.grown++
 	case m.still:
 		// Those before it left, and nothing had moved: their silence goes on, less the time in which nobody asked. Else
-		// clients that do not wait long would hide for ever that an engine stands still.
-		idle := now - m.idleAt
-		m.moved, m.dueBy, m.grown = m.moved+idle, m.dueBy+idle, m.grown+1
+		// clients that do not wait long would hide for ever that an engine stands still. The prefill that explains it is
+		// this request's.
+		m.moved += now - m.idleAt
+		m.dueBy = by - (now - m.moved)
+		m.grown++
 	default:
 		m.moved, m.dueBy, m.grown, m.still = max(m.moved, now), by, 0, true
 	}

@@ -187,3 +187,35 @@ func TestImpatientClientsDoNotHideAWedge(t *testing.T) {
 	s.serve(10 * ms)
 	s.want(Ready, Normal)
 }
+
+// Clients that leave before a long prefill is done, that get an error, that cannot connect, or that leave between others'
+// answers, say nothing of a wedge.
+func TestNoWedgeWhenClientsLeave(t *testing.T) {
+	s := ready(t)
+	for range 3 {
+		s.pick(100 * ms)
+		s.pass(sec).m.Released(s.now)
+	}
+	s.pick(20 * sec)
+	s.pass(30*sec).want(Ready, Normal).m.Released(s.now)
+	s.serve(sec)
+	for range 20 {
+		s.pick(0)
+		s.pass(2 * sec).m.ClientError(s.now)
+		s.m.Released(s.now)
+	}
+	s.want(Ready, Normal)
+	for range 20 {
+		s.pick(0)
+		s.pass(3 * sec).m.Released(s.now)
+		s.serve(sec)
+	}
+	s.want(Ready, Normal)
+	for range 20 {
+		s.pick(0)
+		s.pass(1500 * ms).m.ConnectFailed(s.now)
+		s.m.Released(s.now)
+	}
+	s.m.Report(s.now, true)
+	s.want(Ready, Normal)
+}
