@@ -101,13 +101,13 @@ func (d *Directory) Pools() []*Pool { return slices.Clone(d.table.Load().pools) 
 // what they serve as their root.
 func (d *Directory) List() []Model { return slices.Clone(d.table.Load().list) }
 
-// Reached says whether some endpoint ever answered.
-func (d *Directory) Reached() bool { return slices.ContainsFunc(d.table.Load().pools, (*Pool).reached) }
+// Listed says whether some endpoint ever listed its models.
+func (d *Directory) Listed() bool { return slices.ContainsFunc(d.table.Load().pools, (*Pool).hasList) }
 
-func (p *Pool) reached() bool {
+func (p *Pool) hasList() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.slots, func(s *slot) bool { return s != nil && s.heard })
+	return slices.ContainsFunc(p.slots, func(s *slot) bool { return s != nil && s.listed })
 }
 
 // Known says whether Resolve knows a name for certain. Metrics fold all other names into one label.

@@ -30,8 +30,10 @@ func card(m pool.Model) modelCard {
 // serveModels answers GET and HEAD of /v1/models and /v1/models/{id} from what the endpoints list.
 func (x *exchange) serveModels() {
 	list := x.p.cfg.Directory.List()
-	if len(list) == 0 && !x.p.cfg.Directory.Reached() { // clients keep what they are told: nothing is known, not that there is nothing
-		x.refuse(errUnreachable())
+	if len(list) == 0 && !x.p.cfg.Directory.Listed() { // clients keep what they are told: nothing is known, not that there is nothing
+		e := errNoEndpoint()
+		e.Message = "no model server has listed its models yet; ask again in a moment"
+		x.refuse(e)
 		return
 	}
 	var answer any

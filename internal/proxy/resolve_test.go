@@ -70,13 +70,15 @@ func TestAliasSharesPrefix(t *testing.T) {
 	}
 }
 
-// TestModelsUnknown: while no endpoint was ever reached, what is served is unknown rather than nothing.
+// TestModelsUnknown: while no endpoint has listed its models, what is served is unknown rather than nothing, also when its
+// metrics came first.
 func TestModelsUnknown(t *testing.T) {
 	for _, path := range []string{"/v1/models", "/v1/models/m"} {
 		r := newRig(t, nil)
 		r.dir.Set([]*pool.Pool{r.pool}, nil)
 		const url = "http://127.0.0.1:1"
 		r.pool.SetTargets([]discover.Target{{URL: url}})
+		r.pool.Report(url, pool.EmptyReport())
 		get := func() *http.Response {
 			res, err := http.Get(r.server.URL + path)
 			if err != nil {

@@ -123,7 +123,7 @@ class Gateway:
                           f"  - name: tiny\n    endpoints: [{', '.join(s.url for s in servers)}]\n{keys}")
         with open(LOGS / "gateway.log", "ab") as log:
             self.proc = subprocess.Popen([GATEWAY, "serve", "--config", str(config)], stdout=log, stderr=subprocess.STDOUT)
-        ready = until(lambda: self.get("/readyz") == 200 and
+        ready = until(lambda: self.get("/readyz") == 200 and httpx.get(self.url + "/v1/models").status_code == 200 and
                       all(self.metric("pointsman_endpoint_state", endpoint=s.host, state="ready") == 1 for s in servers), 15)
         if not ready:
             self.proc.kill()
