@@ -172,7 +172,8 @@ func (m *Machine) Preference(now time.Duration) float64 {
 	if now < m.busyUntil {
 		p = (m.busyUntil - now).Seconds()
 	}
-	if m.asleep || m.stuck || m.leaving || m.unwell(now) || m.ejected && m.drained {
+	hangs := m.asleep || m.stuck || m.leaving || m.unwell(now) || m.ejected && m.drained
+	if hangs && m.Admission(now) == LastResort { // a trial that is due must not be priced out
 		p += 60
 	}
 	return p

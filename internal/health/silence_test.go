@@ -184,6 +184,9 @@ func TestImpatientClientsDoNotHideAWedge(t *testing.T) {
 		t.Errorf("found out after %d requests of 3 s, want 3 to 5: the bound is 10 s of silence", asked)
 	}
 	s.want(Ejected, Trial)
+	if p := s.m.Preference(s.now); p != 0 {
+		t.Errorf("the trial costs %v s more: it would never be made", p)
+	}
 	s.serve(10 * ms)
 	s.want(Ready, Normal)
 }
