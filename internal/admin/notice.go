@@ -77,7 +77,7 @@ func poolNotices(p *PoolView) []Notice {
 			"The access log's outcome, error_reason and cause say why; pointsman_attempts_total says where.")
 	}
 	if n := t.Reasons["all_full"]; n >= minRequests && float64(n) >= allFullNotice*float64(sum(t.Reasons)) {
-		add(LevelWarn, "all_full", "Too many endpoints are full", fmt.Sprintf("%d of the last minute's %d picks went to a full endpoint, because all or many were full.", n, sum(t.Reasons)),
+		add(LevelWarn, "all_full", "Too many endpoints are full", fmt.Sprintf("%d of the last minute's %d picks went to a full endpoint, because every one was full.", n, sum(t.Reasons)),
 			"Add replicas, or lower the offered load.")
 	}
 	if gap := orNaN(t.PredictedHit) - orNaN(t.ActualHit); t.Requests >= minRequests && gap > hitGapNotice {

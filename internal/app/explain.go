@@ -261,7 +261,7 @@ func why(x *pool.Explanation) string {
 		}
 		return fmt.Sprintf("Picked %s: it was the only endpoint that could be picked.", chosen.Endpoint)
 	case "all_full":
-		return fmt.Sprintf("Picked %s: it is full, as %s, and costs least of all, %s.", chosen.Endpoint, howFull(x), costText(x, chosen.Cost))
+		return fmt.Sprintf("Picked %s: it is full, as every usable endpoint is, and costs least of all, %s.", chosen.Endpoint, costText(x, chosen.Cost))
 	case "prefix":
 		s := fmt.Sprintf("Picked %s: it holds %s of the %s prompt tokens", chosen.Endpoint, grouped(chosen.Hit), grouped(x.Prompt))
 		if next != nil && next.Cost > chosen.Cost {
@@ -286,25 +286,6 @@ func tried(x *pool.Explanation) (n int) {
 		}
 	}
 	return n
-}
-
-// howFull says how many of the endpoints that could have been picked were full.
-func howFull(x *pool.Explanation) string {
-	full, usable := 0, 0
-	for i := range x.Candidates {
-		switch c := &x.Candidates[i]; {
-		case c.Skipped == "health" || c.Skipped == "excluded":
-		case c.Full || c.Skipped == "full":
-			full++
-			usable++
-		default:
-			usable++
-		}
-	}
-	if full == usable {
-		return "every usable endpoint is"
-	}
-	return fmt.Sprintf("%d of %d usable endpoints are", full, usable)
 }
 
 // rivals finds the chosen endpoint, the cheapest other one that it was compared with, and the number of equals.

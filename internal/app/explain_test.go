@@ -206,7 +206,6 @@ func TestWhy(t *testing.T) {
 		{func(*pool.Explanation) {}, "Picked 10.0.0.3:8000: it holds 4,096 of the 5,120 prompt tokens and costs 2504.9 ms less than 10.0.0.5:8000, the next."},
 		{func(x *pool.Explanation) { x.Reason = "load" }, "Picked 10.0.0.3:8000: by its load it costs 2504.9 ms less than 10.0.0.5:8000, the next."},
 		{func(x *pool.Explanation) { x.Reason, x.Candidates[1].Tied = "load", true }, "Picked 10.0.0.3:8000: 2 endpoints cost about the same, and this one had the fewest requests, the longest hit, or luck."},
-		{func(x *pool.Explanation) { x.Reason, x.Candidates[2].Full = "all_full", true }, "Picked 10.0.0.3:8000: it is full, as 2 of 3 usable endpoints are, and costs least of all, 145.1 ms."},
 		{func(x *pool.Explanation) {
 			x.Reason, x.Candidates[1].Full, x.Candidates[2].Full = "all_full", true, true
 		}, "Picked 10.0.0.3:8000: it is full, as every usable endpoint is, and costs least of all, 145.1 ms."},

@@ -18,7 +18,7 @@ const STATES = {
 const REASONS = {
   prefix: ["prefix", "The endpoint holds a prefix of the prompt, and that decided."],
   load: ["load", "Expected time alone decided: nothing was held, or it was not worth the wait."],
-  all_full: ["all full", "The endpoint was full, as all or many were: the lowest expected time decided."],
+  all_full: ["all full", "The endpoint was full, as all were: the lowest expected time decided."],
   only_one: ["only one", "There was one endpoint to choose from."],
   other: ["other", "Any other reason."],
 };
