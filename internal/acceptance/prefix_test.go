@@ -213,7 +213,7 @@ func documents(t *testing.T, c *http.Client, g *app.Gateway, round int) {
 		if i%2 == 1 {
 			in = 40
 		}
-		before := status(t, g).InFlight
+		before := metric(t, g, "pointsman_in_flight_requests")
 		wg.Go(func() {
 			a := post(c, g, "/v1/completions", map[string]any{"model": "m", "prompt": words(round*10+i, in*4), "max_tokens": 1600, "ignore_eos": true})
 			if a.status != 200 {
@@ -221,7 +221,7 @@ func documents(t *testing.T, c *http.Client, g *app.Gateway, round int) {
 			}
 		})
 		eventually(t, 2*time.Second, func() string {
-			if status(t, g).InFlight <= before {
+			if metric(t, g, "pointsman_in_flight_requests") <= before {
 				return "the request is not in flight"
 			}
 			return ""

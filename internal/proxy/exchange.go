@@ -39,6 +39,7 @@ type exchange struct {
 	use       connUse       // connection of the last attempt
 	attempted bool          // an attempt is open, not yet counted
 	sent      bool          // the request may have reached an engine
+	copied    bool          // ReverseProxy has copied the whole answer
 	answer    answer
 
 	rec     telemetry.Record
@@ -72,6 +73,7 @@ func (x *exchange) end() {
 	x.cancel(errEnded)
 	x.body.release()
 	x.upload.end(x.use.got)
+	x.sendRest()
 	x.record()
 	if x.scanner != nil { // not before Done: the pool reads the blocks until then
 		x.p.scanners.Put(x.scanner)
@@ -82,6 +84,14 @@ func (x *exchange) end() {
 }
 
 var errEnded = errors.New("request ended")
+
+// sendRest sends what net/http would keep until the handler returns: the client need not wait for our records. The booking has
+// ended by then, or its next request would find its last one still in flight.
+func (x *exchange) sendRest() {
+	if f, ok := x.w.(http.Flusher); ok && x.copied && x.answer.length > 0 && x.answer.socket == nil {
+		f.Flush()
+	}
+}
 
 // poolOutcomes says what an outcome means for the endpoint.
 var poolOutcomes = map[string]pool.Outcome{

@@ -134,9 +134,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	in := r.WithContext(x.ctx)
 	in.Body, in.ContentLength, in.TransferEncoding, in.Trailer = http.NoBody, 0, nil, nil // the dispatcher attaches the stored one
 	p.reverse.ServeHTTP(w, in)
-	if f, ok := w.(http.Flusher); ok && x.answer.length > 0 && x.answer.socket == nil {
-		f.Flush() // the client need not wait for our books and records
-	}
+	x.copied = true
 }
 
 // exchangeKey finds the exchange in a request's context from within ReverseProxy's hooks.
