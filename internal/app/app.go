@@ -9,6 +9,8 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+
+	"pointsman.dev/pointsman/internal/llmapi"
 )
 
 // command is one word after `pointsman`.
@@ -49,7 +51,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		names = append(names, c.name)
 	}
 	fmt.Fprintf(stderr, "pointsman: there is no command %q", args[0])
-	if near := nearest(args[0], names); near != "" {
+	if near := llmapi.NearMiss(args[0], names); near != "" {
 		fmt.Fprintf(stderr, "; did you mean %q?", near)
 	}
 	fmt.Fprintln(stderr, "\nRun `pointsman --help` for the list.")

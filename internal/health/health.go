@@ -169,6 +169,16 @@ func (m *Machine) reachable(now time.Duration) {
 	}
 }
 
+// well records an answer that shows that the endpoint works. One that was only refused a connection is back: nothing had been
+// sent to it, so nothing is held against it.
+func (m *Machine) well(now time.Duration) {
+	m.proven = true
+	if m.refused {
+		m.ejected, m.trial, m.probes = false, false, 0
+	}
+	m.reachable(now)
+}
+
 // ConnectFailed records that no connection could be made. The request lost nothing, so one is enough.
 func (m *Machine) ConnectFailed(now time.Duration) {
 	m.still = false
@@ -318,12 +328,8 @@ func (m *Machine) Released(now time.Duration) {
 // machine is busy.
 func (m *Machine) Report(now time.Duration, ok bool) {
 	if ok {
-		m.muted = false
-		if m.refused {
-			m.ejected, m.trial, m.probes = false, false, 0
-		}
-		m.reachable(now)
-		m.proven, m.blind = true, false
+		m.muted, m.blind = false, false
+		m.well(now)
 		return
 	}
 	if !m.blind {
@@ -342,11 +348,8 @@ func (m *Machine) Health(now time.Duration, code int, failed bool) {
 			m.until = min(m.until, now) // another process than the one that failed
 			m.drained = false
 		}
-		m.badCodes, m.proven = 0, true
-		if m.refused { // nothing had been sent, so nothing is held against it
-			m.ejected, m.trial = false, false
-		}
-		m.reachable(now)
+		m.badCodes = 0
+		m.well(now)
 		if !m.ejected {
 			m.probes = 0
 		}
