@@ -22,7 +22,7 @@ func TestDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := buildPrograms(t, root)
+	bin := buildPrograms(t)
 	pages, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -38,15 +38,10 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-func buildPrograms(t *testing.T, root string) string {
+func buildPrograms(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", dir+"/", "./cmd/pointsman", "./cmd/vllmsim")
-	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
-	}
+	build(t, dir+"/", "vllmsim", "pointsman")
 	return dir
 }
 

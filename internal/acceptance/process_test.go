@@ -35,11 +35,7 @@ func serveFile(t *testing.T, pools string) *program {
 	t.Helper()
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "pointsman")
-	build := exec.Command("go", "build", "-o", bin, "pointsman.dev/pointsman/cmd/pointsman")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
-	}
+	build(t, bin, "pointsman")
 	p := &program{config: filepath.Join(dir, "pointsman.yaml"), log: filepath.Join(dir, "log")}
 	p.write(t, pools)
 	logFile, err := os.Create(p.log)

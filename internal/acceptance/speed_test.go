@@ -128,11 +128,7 @@ func startRole(t *testing.T, name, target string) *process {
 func startGateway(t *testing.T, targets ...string) (p *process, admin string) {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "pointsman")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", bin, "pointsman.dev/pointsman/cmd/pointsman")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
-	}
+	build(t, bin, "pointsman")
 	args := []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
 	for _, u := range targets {
 		args = append(args, "--endpoint", u)
