@@ -134,6 +134,9 @@ func (l *lexer) next() token {
 			return t
 		}
 	}
+	if l.state == lexDead { // the last byte of buf, taken by text, was the bad one
+		return tokBad
+	}
 	return tokMore
 }
 
