@@ -23,6 +23,7 @@ type Learner struct {
 
 	sum, weight float64 // of log(observed/predicted), both fading
 	seen        time.Duration
+	moment      moment
 	work        float64 // seconds of booked work, fading
 	booked      time.Duration
 }
@@ -38,12 +39,34 @@ func (l *Learner) ObserveTTFT(observed, predicted float64, now time.Duration) {
 		l.Pool.scale.add(ratio, poolGain)
 	}
 	l.fade(now)
-	l.sum += ratio
-	l.weight++
+	picked := now - time.Duration(min(observed, 1e9)*float64(time.Second))
+	weight, change := l.moment.add(ratio, picked, now)
+	l.sum += change
+	l.weight += weight
 	if most := 1 / kappaGain; l.weight > most {
 		l.sum *= most / l.weight
 		l.weight = most
 	}
+}
+
+// moment is a group of requests that were under way together. They say one thing about their endpoint, not many: a
+// stall of half a second that a dozen requests of a fresh endpoint share would otherwise count as a dozen proofs, and keep
+// all others away for a minute.
+type moment struct {
+	at      time.Duration // when the first of them had its first token
+	n, mean float64       // of their ratios
+}
+
+// add returns the weight that one more ratio adds, and the change of the sum.
+func (m *moment) add(ratio float64, picked, now time.Duration) (weight, change float64) {
+	if m.n == 0 || picked >= m.at {
+		*m = moment{at: now, n: 1, mean: ratio}
+		return 1, ratio
+	}
+	m.n++
+	change = (ratio - m.mean) / m.n
+	m.mean += change
+	return 0, change
 }
 
 // BookWork records Pick.Work at the pick.

@@ -41,7 +41,8 @@ func TestKappaOfASlowEndpoint(t *testing.T) {
 		t.Errorf("kappa %v after one answer that took 10 times as long", first)
 	}
 	for range 20 {
-		slow.ObserveTTFT(1, 0.1, now)
+		now += 100 * time.Millisecond
+		slow.ObserveTTFT(0.1, 0.01, now)
 		other.ObserveTTFT(0.1, 0.1, now)
 		other.ObserveTTFT(0.1, 0.1, now)
 	}
@@ -57,26 +58,66 @@ func TestKappaOfASlowEndpoint(t *testing.T) {
 	}
 }
 
+// A stall that many requests of an endpoint share is one observation: a fresh endpoint is not kept out for its first moment.
+func TestKappaOfOneMoment(t *testing.T) {
+	var pool Averages
+	fresh, other := Learner{Pool: &pool}, Learner{Pool: &pool}
+	for i := range 60 {
+		other.ObserveTTFT(0.1, 0.1, time.Duration(i)*time.Second)
+	}
+	now := 60 * time.Second
+	for i := range 12 { // picked at 60 s, all answered 2 s later
+		fresh.ObserveTTFT(2, 0.1, now+2*time.Second+time.Duration(i)*time.Millisecond)
+	}
+	now += 2*time.Second + 11*time.Millisecond
+	if k := fresh.Kappa(now); k < 1.1 || k > 1.5 {
+		t.Errorf("kappa %v after twelve answers that shared a stall, want that of one", k)
+	}
+	for range 5 {
+		now += 100 * time.Millisecond
+		fresh.ObserveTTFT(0.1, 0.1, now)
+	}
+	if k := fresh.Kappa(now); k != 1 {
+		t.Errorf("kappa %v after five more that were as fast as any", k)
+	}
+	// Answers that keep coming slowly are seen for what they are, however many are under way at once.
+	var slow Learner
+	slow.Pool = &pool
+	for i := range 200 {
+		now += 100 * time.Millisecond
+		slow.ObserveTTFT(1, 0.1, now)
+		other.ObserveTTFT(0.1, 0.1, now)
+		other.ObserveTTFT(0.1, 0.1, now)
+		if i == 100 && slow.Kappa(now) < 2 {
+			t.Errorf("kappa %v after ten seconds in which ten slow answers were always under way", slow.Kappa(now))
+		}
+	}
+}
+
 func TestKappaBounds(t *testing.T) {
 	var l Learner
+	now := time.Duration(0)
 	for range 100 {
-		l.ObserveTTFT(1e9, 1e-9, 0)
+		now += time.Second
+		l.ObserveTTFT(1, 1e-9, now)
 	}
-	if k := l.Kappa(0); k != 10 {
+	if k := l.Kappa(now); k != 10 {
 		t.Errorf("kappa %v, want 10 at most", k)
 	}
 	for _, v := range []float64{0, -1, math.NaN(), math.Inf(1)} {
-		l.ObserveTTFT(v, 1, 0)
-		l.ObserveTTFT(1, v, 0)
+		l.ObserveTTFT(v, 1, now)
+		l.ObserveTTFT(1, v, now)
 	}
-	if k := l.Kappa(0); k != 10 {
+	if k := l.Kappa(now); k != 10 {
 		t.Errorf("kappa %v after nonsense", k)
 	}
+	l.ObserveTTFT(math.MaxFloat64, 1, now)
 	l.Reset()
 	for range 100 {
-		l.ObserveTTFT(1e-9, 1e9, 0)
+		now += time.Second
+		l.ObserveTTFT(1e-9, 1e9, now)
 	}
-	if k := l.Kappa(0); k != 0.2 {
+	if k := l.Kappa(now); k != 0.2 {
 		t.Errorf("kappa %v, want 0.2 at least", k)
 	}
 }
