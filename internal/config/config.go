@@ -31,12 +31,42 @@ type Config struct {
 	Admin string
 
 	// Limit (`limit`, default 60m, 100ms to 168h) is the one time limit of a request, from its first byte to the
-	// last byte of the answer. A proxy in front with a shorter limit ends long answers before this one does.
+	// last byte of the answer. A proxy in front with a shorter limit ends long answers before this one does. FirstByte,
+	// Idle and Drain follow from it unless they are set.
 	Limit time.Duration
+
+	// FirstByte (`first_byte`, default Limit, 100ms to Limit) is how long a streamed answer may take, from the request's
+	// first byte, until its first event. Answers in one piece may be silent for the whole Limit.
+	FirstByte time.Duration
+
+	// Idle (`idle`, default Limit, 100ms to Limit) is the longest silence between two bytes of a stream.
+	Idle time.Duration
+
+	// Drain (`drain`, default Limit, 0 to 168h) is how long requests in flight may go on after SIGTERM, once DrainDelay
+	// has passed. What is left then is cut, streams with an error event.
+	Drain time.Duration
+
+	// DrainDelay (`drain_delay`, default 5s, 0 to 10m) is how long the gateway still accepts requests after SIGTERM, while
+	// whoever sends them learns from /readyz that it is going.
+	DrainDelay time.Duration
+
+	// KeepAlive (`keepalive`, default 15s, 0 or 1s to 10m) is the silence on a stream after which its client is sent a
+	// comment line, so that idle timers in front do not fire; 0 sends none.
+	KeepAlive time.Duration
 
 	// MaxBody (`max_body`, default 64MiB, 1KiB to 4GiB) is the largest request body in bytes. A larger one is
 	// refused with 413 before an endpoint is contacted.
 	MaxBody int64
+
+	// CutStream (`cut_stream`, default both) is how a stream that broke is ended towards the client.
+	CutStream CutStream
+
+	// CORS (`cors`, default none) lets pages of other origins use the API. nil: preflights go to the endpoint like any
+	// request, and no header is added.
+	CORS *CORS
+
+	// TLS (`tls`, default none) makes the API speak TLS, with HTTP/2 by ALPN. nil: cleartext HTTP/1.1 and HTTP/2.
+	TLS *TLS
 
 	// DebugHeaders (`debug_headers`, default false) adds x-pointsman-endpoint to responses, which tells clients the
 	// address of the endpoint that answered.
@@ -58,6 +88,23 @@ type Config struct {
 
 	// Path is the file that the configuration came from, "" when it came from flags alone.
 	Path string
+}
+
+// CORS says which pages may use the API from a browser.
+type CORS struct {
+	// Origins (`cors.origins`, required, 1 to 256) are the origins, scheme://host[:port] in lower case without a default
+	// port; "*" alone allows every page.
+	Origins []string
+}
+
+// TLS names the certificate of the API. Both files are read again when they change; relative paths are treated as that of
+// Pool.File.
+type TLS struct {
+	// CertFile (`tls.cert_file`, required) is the certificate in PEM, followed by its chain.
+	CertFile string
+
+	// KeyFile (`tls.key_file`, required) is the certificate's private key in PEM.
+	KeyFile string
 }
 
 // Log says how the program logs. Records never hold prompts, answers or keys at any level.
@@ -101,6 +148,16 @@ type Pool struct {
 	// WhenFull (`when_full`, default seconds) is what decides when every endpoint is full.
 	WhenFull WhenFull
 
+	// Queue (`queue`, default off) holds requests while every endpoint is full.
+	Queue Queue
+
+	// Hold (`hold`, default 0 = not at all, up to 168h) is how long a request waits for an endpoint while the pool has none
+	// that is usable, so that a pool that was scaled to zero can start one.
+	Hold time.Duration
+
+	// Overflow (`overflow`, default false) lets the next pool of a model take requests while this one is full.
+	Overflow bool
+
 	// APIKeyFile (`api_key_file`, default none) is a file whose one line is sent to the endpoints as a bearer token,
 	// also when /v1/models is read. The client's own Authorization header is then replaced. A relative path is
 	// treated as that of File.
@@ -132,6 +189,16 @@ type Full struct {
 	LongPrompt int
 }
 
+// Queue bounds how many requests wait for an endpoint that is not full, and for how long.
+type Queue struct {
+	// Max (`queue.max`, default 0 = no queue, up to 100000) is how many requests may wait. One more is refused with 429.
+	Max int
+
+	// Wait (`queue.wait`, default 0 = as long as the request's limit, up to 168h) is how long one may wait before it is
+	// refused with 429.
+	Wait time.Duration
+}
+
 // Model is a model name that clients may use beside those that the endpoints list, or a rule for one that they list.
 type Model struct {
 	// Name (`name`, required, unique, up to 256 bytes) is the name that clients send.
@@ -143,13 +210,17 @@ type Model struct {
 	// Pools (`pools`, default every pool in the order of the file) are the pools that may serve the name, in order of
 	// preference. At least one; Serves of each is resolved.
 	Pools []ModelPool
+
+	// Limit, FirstByte and Idle (`limit`, `first_byte`, `idle`, default those of the gateway) hold for requests of this
+	// name; here they are resolved.
+	Limit, FirstByte, Idle time.Duration
 }
 
 // ModelPool is one pool of a Model.
 type ModelPool struct {
 	// Pool is the name of an existing pool.
 	Pool string
-	// Serves is the name that this pool's endpoints know, never empty.
+	// Serves is the name that this pool's endpoints know (`pools[].serves`, default the entry's), never empty.
 	Serves string
 }
 
@@ -196,6 +267,21 @@ const (
 // String returns the word of the file.
 func (w WhenFull) String() string { return word(whenFulls, int(w)) }
 
+// CutStream is how a stream that broke is ended towards the client.
+type CutStream uint8
+
+const (
+	// CutBoth sends an error event and then ends the connection in a way that the protocol shows as abnormal.
+	CutBoth CutStream = iota
+	// CutErrorEvent sends an error event and ends cleanly.
+	CutErrorEvent
+	// CutAbort ends the connection abnormally and says nothing.
+	CutAbort
+)
+
+// String returns the word of the file.
+func (c CutStream) String() string { return word(cutStreams, int(c)) }
+
 // LogFormat is the form of a log record.
 type LogFormat uint8
 
@@ -213,11 +299,16 @@ func (f LogFormat) String() string { return word(logFormats, int(f)) }
 // FromFlags would refuse. A new value on each call.
 func Default() *Config {
 	return &Config{
-		Listen:  "0.0.0.0:8080",
-		Admin:   "127.0.0.1:9090",
-		Limit:   time.Hour,
-		MaxBody: 64 << 20,
-		Log:     Log{Format: LogText, Level: slog.LevelInfo},
+		Listen:     "0.0.0.0:8080",
+		Admin:      "127.0.0.1:9090",
+		Limit:      time.Hour,
+		FirstByte:  time.Hour,
+		Idle:       time.Hour,
+		Drain:      time.Hour,
+		DrainDelay: 5 * time.Second,
+		KeepAlive:  15 * time.Second,
+		MaxBody:    64 << 20,
+		Log:        Log{Format: LogText, Level: slog.LevelInfo},
 	}
 }
 

@@ -104,6 +104,9 @@ func TestDocsKeys(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_\\[\\].]+)` \\|([^|]*)\\| ([^|]+) \\| ([^|]+) \\|$").FindAllStringSubmatch(string(raw), -1) {
 		keys = append(keys, m[1])
 		defaults[m[1]] = strings.Trim(strings.TrimSpace(m[2]), "`")
+		if slices.Contains(keys, defaults[m[1]]) {
+			defaults[m[1]] = "" // it follows that key
+		}
 	}
 	if !slices.IsSorted(keysInOrder(keys)) {
 		t.Errorf("the rows are not in the order of the tables: %v", keys)
@@ -133,26 +136,7 @@ func TestDocsKeys(t *testing.T) {
 
 // keysInOrder replaces keys by their rank in the tables, so that sorted means in order.
 func keysInOrder(keys []string) []int {
-	var order []string
-	add := func(path string, fields []field) {
-		for _, f := range fields {
-			order = append(order, join(path, f.name))
-			switch join(path, f.name) {
-			case "log":
-				for _, g := range logFields(&Log{}) {
-					order = append(order, "log."+g.name)
-				}
-			case "pools[].full":
-				for _, g := range fullFields(&Full{}) {
-					order = append(order, "pools[].full."+g.name)
-				}
-			}
-		}
-	}
-	add("", topFields(&Config{})[:7])
-	add("pools[]", poolFields(&Pool{}))
-	add("", topFields(&Config{})[7:])
-	add("models[]", modelFields(&Model{}))
+	order := keysUnder("", topFields(&Config{}))
 	ranks := make([]int, len(keys))
 	for i, k := range keys {
 		ranks[i] = slices.Index(order, k)
@@ -164,12 +148,16 @@ func keysInOrder(keys []string) []int {
 func withKey(key, text string) string {
 	pool := "pools:\n  - name: a\n    endpoints: [http://h:1]\n"
 	switch group, name, _ := strings.Cut(key, "[]."); {
-	case group == "pools" && strings.HasPrefix(name, "full."):
-		return pool + "    full: {" + strings.TrimPrefix(name, "full.") + ": " + text + "}\n"
 	case group == "pools":
+		if outer, inner, nested := strings.Cut(name, "."); nested {
+			return pool + "    " + outer + ": {" + inner + ": " + text + "}\n"
+		}
 		return pool + "    " + name + ": " + text + "\n"
-	case strings.HasPrefix(key, "log."):
-		return pool + "log: {" + strings.TrimPrefix(key, "log.") + ": " + text + "}\n"
+	case group == "models":
+		return pool + "models: [{name: m, " + name + ": " + text + "}]\n"
+	case strings.Contains(key, "."):
+		outer, inner, _ := strings.Cut(key, ".")
+		return pool + outer + ": {" + inner + ": " + text + "}\n"
 	}
 	return pool + key + ": " + text + "\n"
 }

@@ -14,8 +14,11 @@ import (
 // check applies every rule, and resolves the defaults that depend on other keys.
 func (d *decoder) check(c *Config) {
 	d.checkSockets(c)
+	d.checkTimes(c)
+	d.checkListener(c)
 	d.checkPools(c)
 	d.checkModels(c)
+	d.checkDrain(c)
 	d.checkLoops(c)
 	d.advise(c)
 }
@@ -91,8 +94,11 @@ func (d *decoder) checkPools(c *Config) {
 	}
 }
 
-// required records that a key is missing in a mapping.
+// required records that a key is missing in a mapping, unless a key is there that nobody knows: it may be the one.
 func (d *decoder) required(item value, key, rule string) {
+	if _, misspelt := d.seen[item.path+"."+unknown]; misspelt {
+		return
+	}
 	if _, ok := d.seen[item.path+"."+key]; ok {
 		return
 	}
@@ -137,6 +143,7 @@ func (d *decoder) checkModels(c *Config) {
 		name, named := d.seen[path+".name"]
 		_, serves := d.seen[path+".serves"]
 		_, pools := d.seen[path+".pools"]
+		timed := d.checkModelTimes(c, m, path)
 		if named && m.Name != "" {
 			if first, again := lines[m.Name]; again {
 				d.fail(name, fmt.Sprintf("the model in line %d has the same name", first), "list all its pools in one entry")
@@ -144,8 +151,8 @@ func (d *decoder) checkModels(c *Config) {
 				lines[m.Name] = name.line
 			}
 		}
-		if _, misspelt := d.seen[path+"."+unknown]; named && !serves && !pools && !misspelt {
-			d.fail(name, "the entry says nothing about the model", "add serves, pools or both; a model that endpoints list is routable without an entry")
+		if _, misspelt := d.seen[path+"."+unknown]; named && !serves && !pools && !timed && !misspelt {
+			d.fail(name, "the entry says nothing about the model", "add serves, pools or a limit; a model that endpoints list is routable without an entry")
 		}
 		d.checkModelPools(c, m, path, pools)
 	}
@@ -169,8 +176,14 @@ func (d *decoder) checkModelPools(c *Config, m *Model, path string, set bool) {
 	}
 	first := map[string]bool{}
 	for i := range m.Pools {
-		m.Pools[i].Serves = m.Serves
+		if m.Pools[i].Serves == "" {
+			m.Pools[i].Serves = m.Serves
+		}
 		v, ok := d.seen[fmt.Sprintf("%s.pools[%d]", path, i)]
+		if ok && v.kind == kindMap {
+			d.required(v, "pool", "an entry of pools names one")
+			v = d.seen[v.path+".pool"]
+		}
 		name := m.Pools[i].Pool
 		if !ok || name == "" {
 			continue
@@ -257,6 +270,7 @@ func (d *decoder) advise(c *Config) {
 	}
 	for i := range c.Pools {
 		d.advisePool(&c.Pools[i], fmt.Sprintf("pools[%d].full", i))
+		d.adviseWaiting(c, &c.Pools[i], fmt.Sprintf("pools[%d]", i))
 	}
 	for i := range c.Models {
 		path := fmt.Sprintf("models[%d]", i)

@@ -15,6 +15,16 @@ func TestRanges(t *testing.T) {
 		badRules string
 	}{
 		{"limit", []string{"100ms", "168h"}, []string{"99ms", "168h1s"}, "must be at"},
+		{"first_byte", []string{"100ms", "60m"}, []string{"99ms", "169h"}, "must be at"},
+		{"idle", []string{"100ms", "1h"}, []string{"0s", "169h"}, "must be at"},
+		{"drain", []string{"0", "0s", "168h"}, []string{"-1s", "169h"}, "must "},
+		{"drain_delay", []string{"0", "10m"}, []string{"-1s", "11m"}, "must "},
+		{"keepalive", []string{"0", "0s", "1s", "10m"}, []string{"999ms", "11m", "-1s"}, "must "},
+		{"pools[].queue.max", []string{"0", "100000"}, []string{"-1", "100001"}, "must be at"},
+		{"pools[].queue.wait", []string{"0", "1ms", "168h"}, []string{"-1ms", "169h"}, "must "},
+		{"pools[].hold", []string{"0", "30s", "168h"}, []string{"-1s", "169h"}, "must "},
+		{"models[].limit", []string{"100ms", "168h"}, []string{"0s", "169h"}, "must be at"},
+		{"cut_stream", []string{"both", "error_event", "abort"}, []string{"none", "3"}, "want one of"},
 		{"max_body", []string{"1KiB", "1024", "4GiB", "0.5MiB"}, []string{"1023", "4097MiB"}, "must be at"},
 		{"pools[].full.waiting", []string{"1", "10000", "0x10", "1_000"}, []string{"0", "10001", "-1"}, "must be at"},
 		{"pools[].full.max_num_seqs", []string{"auto", `"auto"`, "1", "100000"}, []string{"0", "100001"}, "must be at"},
@@ -83,7 +93,7 @@ func TestTooMuch(t *testing.T) {
 func TestFlowColonsOfKeys(t *testing.T) {
 	for _, list := range []string{"[chat: x]", "[chat : x]", "[chat :x]"} {
 		_, err := Parse("x.yaml", []byte(onePool+"models: [{name: a, serves: b, pools: "+list+"}]"))
-		if err == nil || !strings.Contains(err.Error(), "models[0].pools[0]: is a mapping, want text") {
+		if err == nil || !strings.Contains(err.Error(), "models[0].pools[0].chat: unknown key") {
 			t.Errorf("%s: %v", list, err)
 		}
 	}

@@ -148,6 +148,25 @@ func (d *decoder) duration(v value, dst *time.Duration, lo, hi time.Duration) {
 	}
 }
 
+// pause stores a duration that is 0 or in [lo,hi]; a plain 0 needs no unit.
+func (d *decoder) pause(v value, dst *time.Duration, lo, hi time.Duration) {
+	if n, err := time.ParseDuration(v.text); (v.kind == kindInt || v.kind == kindText) && err == nil && n == 0 {
+		*dst = 0
+		return
+	}
+	n, err := time.ParseDuration(v.text)
+	switch {
+	case v.kind == kindText && err == nil && n < 0:
+		d.fail(v, "must not be negative", toDefault)
+	case v.kind == kindText && err == nil && n < lo:
+		d.fail(v, "must be 0 or at least "+shortDuration(lo), toDefault)
+	case v.kind == kindText && (v.text == "off" || v.text == "none"), v.kind == kindBool:
+		d.fail(v, "want a duration with the units h, m, s, ms", "write 0 for none")
+	default:
+		d.duration(v, dst, lo, hi)
+	}
+}
+
 // durationHint translates what people write for a duration into what is read here.
 func durationHint(text string) string {
 	compact := strings.ToLower(strings.ReplaceAll(text, " ", ""))

@@ -12,6 +12,9 @@ import (
 // section in docs/config.md (a test compares them).
 
 const (
+	shortest = 100 * time.Millisecond // of a limit
+	longest  = 168 * time.Hour        // of every time
+
 	maxPools     = 256
 	maxModels    = 4096
 	maxEndpoints = 4096 // what a pool's prefix index can tell apart
@@ -21,12 +24,42 @@ func topFields(c *Config) []field {
 	return []field{
 		{"listen", func(d *decoder, v value) { d.address(v, &c.Listen) }},
 		{"admin", func(d *decoder, v value) { d.address(v, &c.Admin) }},
-		{"limit", func(d *decoder, v value) { d.duration(v, &c.Limit, 100*time.Millisecond, 168*time.Hour) }},
+		{"limit", func(d *decoder, v value) { d.duration(v, &c.Limit, shortest, longest) }},
+		{"first_byte", func(d *decoder, v value) { d.duration(v, &c.FirstByte, shortest, longest) }},
+		{"idle", func(d *decoder, v value) { d.duration(v, &c.Idle, shortest, longest) }},
+		{"drain", func(d *decoder, v value) { d.pause(v, &c.Drain, 0, longest) }},
+		{"drain_delay", func(d *decoder, v value) { d.pause(v, &c.DrainDelay, 0, 10*time.Minute) }},
+		{"keepalive", func(d *decoder, v value) { d.pause(v, &c.KeepAlive, time.Second, 10*time.Minute) }},
 		{"max_body", func(d *decoder, v value) { d.size(v, &c.MaxBody, 1<<10, 4<<30) }},
+		{"cut_stream", func(d *decoder, v value) {
+			if i, ok := d.oneOf(v, cutStreams()); ok {
+				c.CutStream = CutStream(i)
+			}
+		}},
+		{"cors", func(d *decoder, v value) { c.CORS = new(CORS); d.object(v, corsFields(c.CORS)) }},
+		{"tls", func(d *decoder, v value) { c.TLS = new(TLS); d.object(v, tlsFields(c.TLS)) }},
 		{"debug_headers", func(d *decoder, v value) { d.boolean(v, &c.DebugHeaders) }},
 		{"log", func(d *decoder, v value) { d.object(v, logFields(&c.Log)) }},
 		{"pools", func(d *decoder, v value) { d.pools(v, c) }},
 		{"models", func(d *decoder, v value) { d.models(v, c) }},
+	}
+}
+
+func corsFields(c *CORS) []field {
+	return []field{{"origins", func(d *decoder, v value) { d.origins(v, &c.Origins) }}}
+}
+
+func tlsFields(t *TLS) []field {
+	return []field{
+		{"cert_file", func(d *decoder, v value) { d.path(v, &t.CertFile) }},
+		{"key_file", func(d *decoder, v value) { d.path(v, &t.KeyFile) }},
+	}
+}
+
+func queueFields(q *Queue) []field {
+	return []field{
+		{"max", func(d *decoder, v value) { d.integer(v, &q.Max, 0, 100_000) }},
+		{"wait", func(d *decoder, v value) { d.pause(v, &q.Wait, 0, longest) }},
 	}
 }
 
@@ -67,6 +100,9 @@ func poolFields(p *Pool) []field {
 				p.WhenFull = WhenFull(i)
 			}
 		}},
+		{"queue", func(d *decoder, v value) { d.object(v, queueFields(&p.Queue)) }},
+		{"hold", func(d *decoder, v value) { d.pause(v, &p.Hold, 0, longest) }},
+		{"overflow", func(d *decoder, v value) { d.boolean(v, &p.Overflow) }},
 		{"api_key_file", func(d *decoder, v value) { d.keyFile(v, p) }},
 	}
 }
@@ -94,23 +130,40 @@ func modelFields(m *Model) []field {
 		{"name", func(d *decoder, v value) { d.modelName(v, &m.Name) }},
 		{"serves", func(d *decoder, v value) { d.modelName(v, &m.Serves) }},
 		{"pools", func(d *decoder, v value) { d.modelPools(v, m) }},
+		{"limit", func(d *decoder, v value) { d.duration(v, &m.Limit, shortest, longest) }},
+		{"first_byte", func(d *decoder, v value) { d.duration(v, &m.FirstByte, shortest, longest) }},
+		{"idle", func(d *decoder, v value) { d.duration(v, &m.Idle, shortest, longest) }},
+	}
+}
+
+func modelPoolFields(p *ModelPool) []field {
+	return []field{
+		{"pool", func(d *decoder, v value) { d.str(v, &p.Pool) }},
+		{"serves", func(d *decoder, v value) { d.modelName(v, &p.Serves) }},
 	}
 }
 
 // Keys returns the path of every key, sorted, with [] for an element of a list: pools[].full.waiting.
 func Keys() []string {
-	var all []string
-	add := func(path string, fields []field) {
-		for _, f := range fields {
-			all = append(all, join(path, f.name))
-		}
-	}
-	add("", topFields(&Config{}))
-	add("log", logFields(&Log{}))
-	add("pools[]", poolFields(&Pool{}))
-	add("pools[].full", fullFields(&Full{}))
-	add("models[]", modelFields(&Model{}))
+	all := keysUnder("", topFields(&Config{}))
 	slices.Sort(all)
+	return all
+}
+
+// keysUnder lists keys in the order of the tables, each before those inside it.
+func keysUnder(path string, fields []field) []string {
+	inside := map[string][]field{
+		"log": logFields(&Log{}), "cors": corsFields(&CORS{}), "tls": tlsFields(&TLS{}),
+		"pools[]": poolFields(&Pool{}), "pools[].full": fullFields(&Full{}), "pools[].queue": queueFields(&Queue{}),
+		"models[]": modelFields(&Model{}), "models[].pools[]": modelPoolFields(&ModelPool{}),
+	}
+	var all []string
+	for _, f := range fields {
+		key := join(path, f.name)
+		all = append(all, key)
+		all = append(all, keysUnder(key, inside[key])...)
+		all = append(all, keysUnder(key+"[]", inside[key+"[]"])...)
+	}
 	return all
 }
 
@@ -153,7 +206,11 @@ func (d *decoder) models(v value, c *Config) {
 func (d *decoder) modelPools(v value, m *Model) {
 	for _, item := range d.list(v, "pool names", maxPools) {
 		p := ModelPool{}
-		d.str(item, &p.Pool)
+		if item.kind == kindMap {
+			d.object(item, modelPoolFields(&p))
+		} else {
+			d.str(item, &p.Pool)
+		}
 		m.Pools = append(m.Pools, p) // also a bad one, so that indices stay those of the file
 	}
 }

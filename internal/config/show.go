@@ -110,7 +110,7 @@ func otherWords() map[string]string {
 	return map[string]string{
 		"port": "listen", "bind": "listen", "addr": "listen", "address": "listen", "host": "listen",
 		"metrics": "admin", "metrics_addr": "admin", "admin_addr": "admin", "admin_listen": "admin",
-		"timeout": "limit", "first_byte": "limit", "idle": "limit", "idle_timeout": "limit", "drain": "limit", "time_limit": "limit", "request_timeout": "limit", "read_timeout": "limit",
+		"timeout": "limit", "idle_timeout": "idle", "stream_idle_timeout": "idle", "drain_timeout": "drain", "shutdown_timeout": "drain", "grace": "drain", "ttft_timeout": "first_byte", "ping": "keepalive", "heartbeat": "keepalive", "cert": "cert_file", "certificate": "cert_file", "allowed_origins": "origins", "allow_origins": "origins", "max_queue": "queue", "queue_size": "queue", "fallback": "overflow", "spillover": "overflow", "time_limit": "limit", "request_timeout": "limit", "read_timeout": "limit",
 		"max_body_size": "max_body", "body_limit": "max_body", "client_max_body_size": "max_body",
 		"backends": "endpoints", "upstreams": "endpoints", "servers": "endpoints", "targets": "endpoints",
 		"urls": "endpoints", "url": "endpoints", "workers": "endpoints", "addresses": "endpoints",
@@ -118,7 +118,7 @@ func otherWords() map[string]string {
 		"strategy": "policy", "algorithm": "policy", "lb_policy": "policy", "load_balancing": "policy", "routing": "policy",
 		"api_key": "api_key_file", "key": "api_key_file", "token": "api_key_file", "apikey": "api_key_file", "password": "api_key_file",
 		"aliases": "models", "routes": "models", "logging": "log", "log_level": "log", "verbosity": "level",
-		"kv": "projected_kv", "max_kv": "projected_kv", "max_running": "max_num_seqs", "max_waiting": "waiting", "queue": "waiting",
+		"kv": "projected_kv", "max_kv": "projected_kv", "max_running": "max_num_seqs", "max_waiting": "waiting",
 		"target": "serves", "alias": "serves", "to": "serves", "pool": "pools", "hostname": "dns", "service": "dns",
 	}
 }

@@ -11,6 +11,7 @@ import (
 func policies() []string   { return []string{"auto", "prefix", "least_request"} }
 func gates() []string      { return []string{"default", "strict", "off"} }
 func whenFulls() []string  { return []string{"seconds", "requests"} }
+func cutStreams() []string { return []string{"both", "error_event", "abort"} }
 func logFormats() []string { return []string{"text", "json"} }
 func logLevels() []string  { return []string{"debug", "info", "warn", "error"} }
 

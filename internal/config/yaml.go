@@ -11,7 +11,15 @@ import (
 func (c *Config) YAML() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen: %s\nadmin: %s\n", scalar(c.Listen), scalar(c.Admin))
-	fmt.Fprintf(&b, "limit: %s\nmax_body: %s\n", shortDuration(c.Limit), shortSize(c.MaxBody))
+	fmt.Fprintf(&b, "limit: %s\nfirst_byte: %s\nidle: %s\n", shortDuration(c.Limit), shortDuration(c.FirstByte), shortDuration(c.Idle))
+	fmt.Fprintf(&b, "drain: %s\ndrain_delay: %s\nkeepalive: %s\n", shortDuration(c.Drain), shortDuration(c.DrainDelay), shortDuration(c.KeepAlive))
+	fmt.Fprintf(&b, "max_body: %s\ncut_stream: %s\n", shortSize(c.MaxBody), c.CutStream)
+	if c.CORS != nil {
+		fmt.Fprintf(&b, "cors: {origins: [%s]}\n", scalars(c.CORS.Origins))
+	}
+	if c.TLS != nil {
+		fmt.Fprintf(&b, "tls: {cert_file: %s, key_file: %s}\n", scalar(c.TLS.CertFile), scalar(c.TLS.KeyFile))
+	}
 	fmt.Fprintf(&b, "debug_headers: %t\n", c.DebugHeaders)
 	fmt.Fprintf(&b, "log: {format: %s, level: %s}\n", c.Log.Format, levelWord(c.Log.Level))
 	b.WriteString("pools:\n")
@@ -21,14 +29,28 @@ func (c *Config) YAML() string {
 	if len(c.Models) > 0 {
 		b.WriteString("models:\n")
 	}
-	for _, m := range c.Models {
-		names := make([]string, len(m.Pools))
-		for i, p := range m.Pools {
-			names[i] = scalar(p.Pool)
-		}
-		fmt.Fprintf(&b, "  - {name: %s, serves: %s, pools: [%s]}\n", scalar(m.Name), scalar(m.Serves), strings.Join(names, ", "))
+	for i := range c.Models {
+		c.Models[i].write(&b)
 	}
 	return b.String()
+}
+
+func (m *Model) write(b *strings.Builder) {
+	pools := make([]string, len(m.Pools))
+	for i, p := range m.Pools {
+		pools[i] = fmt.Sprintf("{pool: %s, serves: %s}", scalar(p.Pool), scalar(p.Serves))
+	}
+	fmt.Fprintf(b, "  - name: %s\n    serves: %s\n    pools: [%s]\n", scalar(m.Name), scalar(m.Serves), strings.Join(pools, ", "))
+	fmt.Fprintf(b, "    limit: %s\n    first_byte: %s\n    idle: %s\n", shortDuration(m.Limit), shortDuration(m.FirstByte), shortDuration(m.Idle))
+}
+
+// scalars is a flow list without its brackets.
+func scalars(list []string) string {
+	quoted := make([]string, len(list))
+	for i, s := range list {
+		quoted[i] = scalar(s)
+	}
+	return strings.Join(quoted, ", ")
 }
 
 func (p *Pool) write(b *strings.Builder) {
@@ -52,6 +74,7 @@ func (p *Pool) write(b *strings.Builder) {
 	fmt.Fprintf(b, "    full: {waiting: %d, max_num_seqs: %s, projected_kv: %s, long_prompt: %d}\n",
 		p.Full.Waiting, seqs, strconv.FormatFloat(p.Full.ProjectedKV, 'g', -1, 64), p.Full.LongPrompt)
 	fmt.Fprintf(b, "    when_full: %s\n", p.WhenFull)
+	fmt.Fprintf(b, "    queue: {max: %d, wait: %s}\n    hold: %s\n    overflow: %t\n", p.Queue.Max, shortDuration(p.Queue.Wait), shortDuration(p.Hold), p.Overflow)
 	if p.APIKeyFile != "" {
 		fmt.Fprintf(b, "    api_key_file: %s\n", scalar(p.APIKeyFile))
 	}
