@@ -81,7 +81,7 @@ func (d *decoder) checkModelTimes(c *Config, m *Model, path string) bool {
 
 // adviseWaiting looks at how long a pool lets requests wait.
 func (d *decoder) adviseWaiting(c *Config, p *Pool, path string) {
-	if v, ok := d.seen[path+".queue.wait"]; ok && p.Queue.Max == 0 {
+	if v, ok := d.seen[path+".queue.wait"]; ok && p.Queue.Wait > 0 && p.Queue.Max == 0 {
 		d.warn(v, "has no effect without queue.max", "say how many may wait, like max: 100")
 	} else if ok && p.Queue.Wait >= c.Limit {
 		d.warn(v, "is not shorter than limit, "+shortDuration(c.Limit)+", so it never ends a wait", "remove the key")
