@@ -33,7 +33,11 @@ func (d *decoder) checkListener(c *Config) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		d.fail(d.seen["tls.cert_file"], "does not make a pair with key_file: "+strings.Replace(strings.TrimPrefix(err.Error(), "tls: "), "failed to find any", "there is no", 1),
+		why := strings.TrimPrefix(err.Error(), "tls: ")
+		if strings.Contains(why, "PEM") {
+			why = "one of them holds none in PEM"
+		}
+		d.fail(d.seen["tls.cert_file"], "does not make a pair with key_file: "+why,
 			"both in PEM: the certificate with its chain in cert_file, its private key in key_file")
 		return
 	}
