@@ -31,6 +31,7 @@ const (
 	Model            // /v1/models/{id}
 	Generate         // /inference/v1/generate: tokens in, tokens out
 	Render           // /v1/chat/completions/render, /v1/completions/render
+	Preflight        // a browser's OPTIONS about one of the others; never found by Lookup
 )
 
 // A Dialect is the shape of errors and of stream events.

@@ -230,6 +230,9 @@ func (s *Stream) EventEnd() []byte {
 	return end
 }
 
+// Between reports whether the stream stands between two events, where something may be put in.
+func (s *Stream) Between() bool { return s.stream && !s.open && s.line == lineStart }
+
 // CutEvent returns the bytes that end this stream with an error: EventEnd, and e's
 // event in the stream's dialect, with the answer's id and the next sequence number
 // where the dialect has them.

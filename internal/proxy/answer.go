@@ -60,6 +60,10 @@ func (x *exchange) attach(res *http.Response) {
 		}
 	}
 	x.watch.streaming.Store(a.stream)
+	x.watch.turn.Lock() // until the first read: the head goes first
+	if a.stream && a.tap != nil {
+		x.watch.began()
+	}
 	if !a.hold {
 		x.commit()
 	}
@@ -84,9 +88,6 @@ func (a *answer) Close() error { return a.src.Close() }
 
 // Read implements io.Reader for the goroutine that copies to the client.
 func (a *answer) Read(p []byte) (int, error) {
-	w := &a.x.watch
-	w.writing.Store(false)
-	defer w.writing.Store(true)
 	if n := a.give(p); n > 0 {
 		return n, nil
 	}
@@ -117,7 +118,9 @@ func (a *answer) Read(p []byte) (int, error) {
 
 // next reads the next piece of the answer into p and returns what of it may go out. At the end it sets end.
 func (a *answer) next(p []byte) []byte {
+	a.x.watch.turn.Unlock()
 	n, err := a.src.Read(p)
+	a.x.watch.turn.Lock()
 	a.partial = n < len(p)
 	out := p[:n]
 	if n > 0 {

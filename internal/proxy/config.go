@@ -19,6 +19,25 @@ const (
 	CutAbort                       // an abnormal end only
 )
 
+// Limits are the time limits of a request. FirstByte and Idle hold for streams and follow from Limit when they are 0 or
+// longer.
+type Limits struct {
+	Limit     time.Duration // in total, from the request's arrival
+	FirstByte time.Duration // from arrival to the first byte of the answer's body
+	Idle      time.Duration // between two bytes of it
+}
+
+// withDefaults returns l with what follows from its Limit, which must be set.
+func (l Limits) withDefaults() Limits {
+	if l.FirstByte <= 0 || l.FirstByte > l.Limit {
+		l.FirstByte = l.Limit
+	}
+	if l.Idle <= 0 || l.Idle > l.Limit {
+		l.Idle = l.Limit
+	}
+	return l
+}
+
 // Config is what New needs. Directory is required; every other zero value means the default that is named.
 type Config struct {
 	Directory *pool.Directory
@@ -26,11 +45,12 @@ type Config struct {
 	Access    *telemetry.Access  // nil: no access records
 	Log       *slog.Logger       // nil: silence
 
-	Limit     time.Duration // of a request in total, from its arrival; 0 means 60 minutes
-	FirstByte time.Duration // streams: from arrival to the first byte of the answer's body; 0 means Limit
-	Idle      time.Duration // streams: between two bytes; 0 means Limit
-	MaxBody   int64         // bytes of a request body; 0 means 64 MiB
+	Limits                      // zero values mean 60 minutes in total, and what follows from it
+	Models    map[string]Limits // of models (by the name that clients say) whose limits differ
+	KeepAlive time.Duration     // silence of a stream after which its client is sent a comment line; 0: never
+	MaxBody   int64             // bytes of a request body; 0 means 64 MiB
 	CutStream CutStream
+	CORS      *CORS // pages that may use the API; nil: the endpoints answer for themselves
 
 	// BodyMemory is how many bytes of request bodies may wait in memory over all requests, 0 meaning 8 MiB, small
 	// ones twice that. What is beyond goes to unlinked files in TempDir ("" means the system's). The garbage
@@ -55,12 +75,7 @@ func (c Config) withDefaults() Config {
 	if c.Limit <= 0 {
 		c.Limit = 60 * time.Minute
 	}
-	if c.FirstByte <= 0 || c.FirstByte > c.Limit {
-		c.FirstByte = c.Limit
-	}
-	if c.Idle <= 0 || c.Idle > c.Limit {
-		c.Idle = c.Limit
-	}
+	c.Limits = c.Limits.withDefaults()
 	if c.MaxBody <= 0 {
 		c.MaxBody = 64 << 20
 	}

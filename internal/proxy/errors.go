@@ -38,7 +38,7 @@ func (x *exchange) writeError(e *llmapi.Error) {
 	x.rec.ErrorReason, x.rec.Status = e.Reason, e.Status
 	h := x.w.Header()
 	clear(h)
-	h[headerRequestID] = []string{x.rec.ID}
+	x.ownHeaders()
 	h[headerReason] = []string{e.Reason}
 	if x.sent { // it may have been processed: doing so again would be waste
 		h[headerNoRetry] = noRetry

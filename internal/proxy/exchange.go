@@ -28,6 +28,8 @@ type exchange struct {
 	body    *storedBody
 	query   string // in place of the client's; "": that one
 
+	limitText []string // the limit as its header says it
+
 	target  pool.Target
 	picked  pool.Request
 	pool    *pool.Pool
@@ -49,13 +51,21 @@ type exchange struct {
 
 // begin starts the record and the timers of a request.
 func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{p: p, w: w, in: r, start: time.Now()}
+	x := &exchange{p: p, w: w, in: r, start: time.Now(), limitText: p.limitText}
 	x.rec = telemetry.Record{ID: requestID(r.Header), Method: r.Method, Start: x.start, CachedTokens: -1}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.ctx, x.cancel = context.WithValue(ctx, exchangeKey{}, x), cancel
-	w.Header()[headerRequestID] = []string{x.rec.ID}
 	x.watch.begin(x)
+	x.ownHeaders()
 	return x
+}
+
+// ownHeaders sets what every answer carries, the endpoint's and our own.
+func (x *exchange) ownHeaders() {
+	h := x.w.Header()
+	h[headerRequestID] = []string{x.rec.ID}
+	h[headerLimit] = x.limitText
+	x.share()
 }
 
 // end releases everything that the exchange holds and writes its record. It runs deferred, so on panics too.
@@ -67,6 +77,9 @@ func (x *exchange) end() {
 		x.result.Outcome = poolOutcomes[x.outcome]
 		if c := x.watch.cut.Load(); c != nil && c.reason == llmapi.ReasonShutdown {
 			x.result.Outcome = pool.ClientCancelled // our own end says nothing of the endpoint
+		}
+		if x.api.Kind == llmapi.Preflight && x.result.Outcome == pool.OK {
+			x.result.Outcome = pool.ClientError // no work was done from which to learn
 		}
 		x.booking.Done(x.result)
 	}

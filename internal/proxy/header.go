@@ -14,6 +14,7 @@ import (
 // Names of the headers that Pointsman adds to answers, in the canonical form of net/http.
 const (
 	headerRequestID = "X-Pointsman-Request-Id" // always
+	headerLimit     = "X-Pointsman-Limit"      // always: seconds that the request may take in total
 	headerReason    = "X-Pointsman-Reason"     // on errors of our own: the stable machine word
 	headerEndpoint  = "X-Pointsman-Endpoint"   // with debug headers only
 	headerPick      = "X-Pointsman-Pick"       // with debug headers only: why that endpoint

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"pointsman.dev/pointsman/internal/llmapi"
 	"pointsman.dev/pointsman/internal/telemetry"
 )
@@ -22,15 +24,15 @@ func (x *exchange) intake() bool {
 	x.body = x.p.bodies.newBody()
 	x.scanner = x.p.scanners.Get().(*llmapi.Scanner)
 	x.scanner.Reset(x.api)
-	coding := strings.ToLower(strings.TrimSpace(x.in.Header.Get("Content-Encoding")))
-	see := x.scanner.Write
-	switch coding {
-	case "", "identity":
-	case "gzip", "x-gzip":
+	coding := strings.ToLower(strings.TrimSpace(strings.Join(x.in.Header.Values("Content-Encoding"), ",")))
+	see, unpack := x.scanner.Write, unpackers[coding]
+	switch {
+	case coding == "" || coding == "identity":
+	case unpack != nil:
 		see = func([]byte) error { return nil } // scanned when it is all here
 	default:
 		x.refuse(&llmapi.Error{Status: http.StatusUnsupportedMediaType, Reason: llmapi.ReasonBadForm, Param: "Content-Encoding",
-			Message: fmt.Sprintf("request bodies may be plain or gzip; Content-Encoding %.40q is not known here", coding)})
+			Message: fmt.Sprintf("request bodies may be plain, gzip or zstd; Content-Encoding %.40q is not known here", coding)})
 		return false
 	}
 	x.watch.uploading.Store(true)
@@ -40,8 +42,8 @@ func (x *exchange) intake() bool {
 	}
 	x.watch.uploading.Store(false)
 	x.rec.BytesIn = x.body.size
-	if err == nil && coding != "" && coding != "identity" {
-		err = x.scanGzip()
+	if err == nil && unpack != nil {
+		err = x.scanPacked(coding, unpack)
 	}
 	if err == nil {
 		x.req, err = x.scanner.Close()
@@ -53,18 +55,37 @@ func (x *exchange) intake() bool {
 	return true
 }
 
-// scanGzip scans what a compressed body holds. The body itself goes on as it came. The content is bounded by max_body
+// unpackers open the codings that a request body may come in.
+var unpackers = map[string]func(io.Reader) (io.ReadCloser, error){
+	"gzip":   func(r io.Reader) (io.ReadCloser, error) { return gzip.NewReader(r) },
+	"x-gzip": func(r io.Reader) (io.ReadCloser, error) { return gzip.NewReader(r) },
+	"zstd":   newZstd,
+}
+
+// zstdWindow bounds what one body makes the decoder hold: RFC 8878 tells encoders for the web to stay within 8 MiB.
+const zstdWindow = 8 << 20
+
+func newZstd(r io.Reader) (io.ReadCloser, error) {
+	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
+	if err != nil {
+		return nil, err
+	}
+	return z.IOReadCloser(), nil
+}
+
+// scanPacked scans what a compressed body holds. The body itself goes on as it came. The content is bounded by max_body
 // too: a small bomb is refused like a large body.
-func (x *exchange) scanGzip() error {
+func (x *exchange) scanPacked(coding string, unpack func(io.Reader) (io.ReadCloser, error)) error {
 	r, err := x.body.open()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Close() }()
-	z, err := gzip.NewReader(r)
+	z, err := unpack(r)
 	if err != nil {
-		return badGzip(err)
+		return badPacked(coding)
 	}
+	defer func() { _ = z.Close() }()
 	buf := x.p.reverse.BufferPool.Get()
 	defer x.p.reverse.BufferPool.Put(buf)
 	for total := int64(0); ; {
@@ -79,14 +100,14 @@ func (x *exchange) scanGzip() error {
 			return nil
 		}
 		if err != nil {
-			return badGzip(err)
+			return badPacked(coding)
 		}
 	}
 }
 
-func badGzip(error) error {
+func badPacked(coding string) error {
 	return &llmapi.Error{Status: http.StatusBadRequest, Reason: llmapi.ReasonBadForm, Param: "Content-Encoding",
-		Message: "the request body is not the gzip stream that its Content-Encoding announces"}
+		Message: "the request body is not the " + coding + " stream that its Content-Encoding announces"}
 }
 
 // intakeFailed answers a request whose body was not taken.

@@ -17,7 +17,7 @@ import (
 
 // proper returns nil when the head and the first byte of res may begin an answer of the API. The body stays readable.
 func (x *exchange) proper(res *http.Response) error {
-	if res.StatusCode >= http.StatusBadRequest || res.StatusCode == http.StatusSwitchingProtocols {
+	if res.StatusCode >= http.StatusBadRequest || res.StatusCode == http.StatusSwitchingProtocols || x.api.Kind == llmapi.Preflight {
 		return nil
 	}
 	stored := x.api.Kind == llmapi.Response // reading, cancelling and deleting: an empty answer may be right

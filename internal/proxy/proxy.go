@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,8 @@ type Proxy struct {
 	cfg     Config
 	reverse *httputil.ReverseProxy
 	*lasting
+
+	limitText []string // see headerLimit; never changed
 
 	scanners sync.Pool // *llmapi.Scanner
 	taps     sync.Pool // *llmapi.Stream
@@ -41,6 +44,7 @@ func New(cfg Config) *Proxy {
 		p.lasting = &lasting{transports: map[string]http.RoundTripper{}}
 		p.bodies = newStorage(p.cfg.BodyMemory, p.cfg.TempDir, p.noTempFile())
 	}
+	p.limitText = secondsText(p.cfg.Limit)
 	p.cfg.Previous = nil // its requests end by themselves
 	p.scanners.New = func() any { return new(llmapi.Scanner) }
 	p.taps.New = func() any { return new(llmapi.Stream) }
@@ -109,6 +113,12 @@ func (p *Proxy) transport(pool string) http.RoundTripper {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := p.begin(w, r)
 	defer x.end()
+	if isPreflight(r) {
+		if x.preflight() {
+			x.forward()
+		}
+		return
+	}
 	api, e := llmapi.Lookup(r.Method, r.URL.EscapedPath())
 	x.api = api
 	x.rec.Path = api.Path
@@ -131,9 +141,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x.watch.streaming.Store(x.req != nil && x.req.Stream)
-	in := r.WithContext(x.ctx)
+	x.forward()
+}
+
+// forward hands the request to ReverseProxy.
+func (x *exchange) forward() {
+	in := x.in.WithContext(x.ctx)
 	in.Body, in.ContentLength, in.TransferEncoding, in.Trailer = http.NoBody, 0, nil, nil // the dispatcher attaches the stored one
-	p.reverse.ServeHTTP(w, in)
+	x.p.reverse.ServeHTTP(x.w, in)
 	x.copied = true
 }
 
@@ -147,7 +162,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	x := exchangeOf(pr.In)
 	cleanRequest(pr.Out.Header, []string{x.rec.ID})
 	forward(pr)
-	if x.api.Kind != llmapi.Realtime { // nothing else may switch protocols
+	if x.api.Kind != llmapi.Realtime || !strings.EqualFold(pr.Out.Header.Get("Upgrade"), "websocket") { // nothing else may switch protocols
 		delete(pr.Out.Header, "Connection")
 		delete(pr.Out.Header, "Upgrade")
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"pointsman.dev/pointsman/internal/llmapi"
 	"pointsman.dev/pointsman/internal/pool"
@@ -40,12 +42,30 @@ func (x *exchange) resolve() *llmapi.Error {
 		return unknownModel(name, err)
 	}
 	x.target = target
+	x.limit(name)
 	x.picked.Model = target.Served
 	if target.Rewritten {
 		x.rec.Served = target.Served
 		return x.rename(target.Served)
 	}
 	return nil
+}
+
+// limit sets the limits of a model that has its own.
+func (x *exchange) limit(model string) {
+	own, ok := x.p.cfg.Models[model]
+	if !ok {
+		return
+	}
+	own = own.withDefaults()
+	x.watch.limit(own)
+	x.limitText = secondsText(own.Limit)
+	x.ownHeaders()
+}
+
+// secondsText is a limit as headerLimit says it.
+func secondsText(d time.Duration) []string {
+	return []string{strconv.FormatFloat(d.Seconds(), 'f', -1, 64)}
 }
 
 // rename makes the endpoint read another model name: only that value's bytes change. The prompt is then that of the other

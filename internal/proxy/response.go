@@ -13,6 +13,7 @@ func modifyResponse(res *http.Response) error {
 	x := exchangeOf(res.Request)
 	h := res.Header
 	cleanResponse(h, x.booking.Endpoint().Name)
+	x.unshare(h)
 	x.answer.begun, x.answer.status = true, res.StatusCode
 	x.rec.Status = res.StatusCode
 	if x.p.cfg.DebugHeaders {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/klauspost/compress/zstd"
+
 	"pointsman.dev/pointsman/internal/pool"
 )
 
@@ -99,6 +101,42 @@ func TestChunkedUpload(t *testing.T) {
 	}
 	if in := <-got; in.ContentLength != int64(len(chatBody)) || bodyOf(t, in) != chatBody {
 		t.Errorf("endpoint got %d bytes", in.ContentLength)
+	}
+}
+
+func TestZstdRequest(t *testing.T) {
+	got := make(chan *http.Request, 1)
+	ep := newEndpoint(t, echo(got))
+	r := newRig(t, []string{ep.URL}, func(c *Config) { c.MaxBody = 1 << 20 })
+	pack := func(s string, opts ...zstd.EOption) string {
+		z, err := zstd.NewWriter(nil, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(z.EncodeAll([]byte(s), nil))
+	}
+	packed := pack(chatBody)
+	res := r.post(chat, packed, "Content-Encoding", "zstd")
+	if _, err := read(res); err != nil || res.StatusCode != 200 {
+		t.Fatalf("status %d, %v", res.StatusCode, err)
+	}
+	if in := <-got; bodyOf(t, in) != packed || in.Header.Get("Content-Encoding") != "zstd" {
+		t.Error("a compressed body did not pass as it came")
+	}
+	for name, c := range map[string]struct {
+		body   string
+		status int
+	}{
+		"bomb": {pack(`{"model":"m","x":"` + strings.Repeat("a", 64<<20) + `"}`), 413}, "not zstd": {chatBody, 400}, "cut": {packed[:len(packed)-5], 400},
+		"a window of 512 MiB": {"\x28\xb5\x2f\xfd\x00\x98" + packed, 400},
+	} {
+		res := r.post(chat, c.body, "Content-Encoding", "zstd")
+		if out, _ := read(res); res.StatusCode != c.status {
+			t.Errorf("%s: status %d, want %d: %s", name, res.StatusCode, c.status, out)
+		}
+	}
+	if n := ep.served.Load(); n != 1 {
+		t.Errorf("the endpoint served %d", n)
 	}
 }
 

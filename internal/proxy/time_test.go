@@ -159,10 +159,10 @@ func timedCases() []timed {
 		{name: "61 minutes of events", change: none, body: streamBody, handle: everyMinute(61), status: 200, took: 60 * time.Minute, outcome: "timeout", has: "total_timeout", broken: true},
 		{name: "first byte in time", change: func(c *Config) { c.FirstByte = 5 * time.Minute }, body: streamBody, handle: streamAfter(4 * time.Minute), status: 200, took: 4 * time.Minute, outcome: "ok"},
 		{name: "first byte late", change: func(c *Config) { c.FirstByte = 5 * time.Minute }, body: streamBody, handle: streamAfter(6 * time.Minute), status: 200, took: 5 * time.Minute, outcome: "timeout", has: "first_byte_timeout", broken: true},
-		{name: "head of a stream late", change: func(c *Config) { c.FirstByte = 5 * time.Minute }, body: streamBody, handle: after(6 * time.Minute), status: 504, took: 5 * time.Minute, outcome: "timeout", has: "5m0s (limit in the configuration"},
+		{name: "head of a stream late", change: func(c *Config) { c.FirstByte = 5 * time.Minute }, body: streamBody, handle: after(6 * time.Minute), status: 504, took: 5 * time.Minute, outcome: "timeout", has: "5m0s (first_byte in the configuration"},
 		{name: "first byte is for streams", change: func(c *Config) { c.FirstByte = 5 * time.Minute }, body: chatBody, handle: after(50 * time.Minute), status: 200, took: 50 * time.Minute, outcome: "ok"},
 		{name: "idle", change: func(c *Config) { c.Idle = 30 * time.Second }, body: streamBody, handle: everyMinute(2), status: 200, took: 30 * time.Second, outcome: "timeout", has: "stream_idle_timeout", broken: true},
-		{name: "idle to the millisecond", change: func(c *Config) { c.Idle = 1500 * time.Millisecond }, body: streamBody, handle: everyMinute(2), status: 200, took: 1500 * time.Millisecond, outcome: "timeout", has: "1.5s (limit in", broken: true},
+		{name: "idle to the millisecond", change: func(c *Config) { c.Idle = 1500 * time.Millisecond }, body: streamBody, handle: everyMinute(2), status: 200, took: 1500 * time.Millisecond, outcome: "timeout", has: "1.5s (idle in", broken: true},
 	}
 }
 

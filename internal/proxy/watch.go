@@ -24,21 +24,26 @@ const (
 	lastWords = 5 * time.Second
 )
 
-// watch owns the clock of one exchange: one timer for the limits, the silence of an endpoint that went away, and the
-// gateway's own end. Most requests end before it ever fires.
+// watch owns the clock of one exchange: one timer for the limits, the silence of an endpoint that went away, the gateway's
+// own end, and the comments that keep a silent stream's connection alive. Most requests end before it ever fires.
 type watch struct {
 	x     *exchange
 	timer *time.Timer
 
-	mu       sync.Mutex // guards the fields below and, in tick, the response writer
+	// turn is held by whoever may write to the client: the goroutine that copies the answer, save while it waits for the
+	// endpoint's next bytes, or tick. It is locked from the head of an answer on.
+	turn sync.Mutex
+
+	mu       sync.Mutex // guards the fields below
 	ended    bool
 	deadline bool            // deadlines of the client's connection were changed
 	gone     <-chan struct{} // of the booking
+	limits   Limits          // of the model
+	kept     time.Duration   // when the head came, or the last keep-alive went; 0: there is no stream to keep alive
 
 	cut       atomic.Pointer[cutCause] // set once: why the exchange was ended
 	last      atomicTime               // last byte of the answer; 0: none yet
 	uploading atomic.Bool              // the request's body is being read
-	writing   atomic.Bool              // the answer's bytes are on their way to the client, so silence is the client's
 	streaming atomic.Bool              // the request asked for a stream: first_byte and idle hold
 }
 
@@ -69,7 +74,18 @@ func (w *watch) begin(x *exchange) {
 	w.x = x
 	w.mu.Lock() // a very short limit may fire at once
 	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(min(watchEvery, x.p.cfg.Limit), w.tick)
+	w.limits = x.p.cfg.Limits
+	w.timer = time.AfterFunc(min(watchEvery, w.limits.Limit), w.tick)
+}
+
+// limit sets other limits than the gateway's: the model is known.
+func (w *watch) limit(l Limits) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.limits = l
+	if !w.ended && l.Limit < watchEvery {
+		w.timer.Reset(max(0, l.Limit-w.x.now()))
+	}
 }
 
 // end stops the watch for good. When it returns no tick runs or will run.
@@ -92,7 +108,11 @@ func (w *watch) tick() {
 	if w.ended {
 		return
 	}
-	cause, next := w.judge(w.x.now())
+	now := w.x.now()
+	cause, next := w.judge(now)
+	if cause == nil {
+		next, cause = w.keepAlive(now, next)
+	}
 	if cause == nil {
 		w.timer.Reset(next)
 		return
@@ -109,15 +129,15 @@ func (w *watch) tick() {
 
 // judge returns why the exchange must end at now, or when to look again.
 func (w *watch) judge(now time.Duration) (*cutCause, time.Duration) {
-	cfg := &w.x.p.cfg
-	if now >= cfg.Limit {
-		c := w.timeout(cfg.Limit, "total_timeout", "the request took longer than the gateway's time limit")
+	l := &w.limits
+	if now >= l.Limit {
+		c := w.timeout("limit", l.Limit, "total_timeout", "the request took longer than the gateway's time limit")
 		if w.uploading.Load() {
 			c.status = http.StatusRequestTimeout
 		}
 		return c, 0
 	}
-	next := min(watchEvery, cfg.Limit-now)
+	next := min(watchEvery, l.Limit-now)
 	last := w.last.get()
 	if w.x.p.cutting.Load() {
 		return &cutCause{reason: llmapi.ReasonShutdown, outcome: telemetry.OutcomeCut, code: "gateway_shutdown", status: http.StatusServiceUnavailable,
@@ -134,28 +154,37 @@ func (w *watch) judge(now time.Duration) (*cutCause, time.Duration) {
 		return nil, next
 	}
 	if last == 0 {
-		if now >= cfg.FirstByte {
-			return w.timeout(cfg.FirstByte, "first_byte_timeout", "the model server sent nothing within the gateway's limit for the first byte"), 0
+		if now >= l.FirstByte {
+			return w.timeout("first_byte", l.FirstByte, "first_byte_timeout", "the model server sent nothing within the gateway's limit for the first byte"), 0
 		}
-		return nil, min(next, cfg.FirstByte-now)
+		return nil, min(next, l.FirstByte-now)
 	}
-	if silent := now - last; silent >= cfg.Idle {
-		if w.writing.Load() {
+	if silent := now - last; silent >= l.Idle {
+		if !w.turn.TryLock() { // the silence is the client's: it does not take what is there
 			return &cutCause{reason: llmapi.ReasonTimeout, outcome: telemetry.OutcomeClientCancelled, code: "client_stalled",
-				message: fmt.Sprintf("the client read nothing for %v (%s)", cfg.Idle, limitKey)}, 0
+				message: fmt.Sprintf("the client read nothing for %v (%s)", l.Idle, w.key("idle", l.Idle))}, 0
 		}
-		return w.timeout(cfg.Idle, "stream_idle_timeout", "the model server's stream was silent for longer than the gateway's limit"), 0
+		w.turn.Unlock()
+		return w.timeout("idle", l.Idle, "stream_idle_timeout", "the model server's stream was silent for longer than the gateway's limit"), 0
 	}
-	return nil, min(next, cfg.Idle-(now-last))
+	return nil, min(next, l.Idle-(now-last))
 }
 
-// limitKey names the one key of the configuration from which all timers follow.
-const limitKey = "limit in the configuration of pointsman"
-
 // timeout names the timer that fired, its value, and the key that changes it.
-func (w *watch) timeout(value time.Duration, code, what string) *cutCause {
+func (w *watch) timeout(key string, value time.Duration, code, what string) *cutCause {
 	return &cutCause{reason: llmapi.ReasonTimeout, outcome: telemetry.OutcomeTimeout, code: code, status: http.StatusGatewayTimeout,
-		message: fmt.Sprintf("%s: %v (%s)", what, value, limitKey)}
+		message: fmt.Sprintf("%s: %v (%s)", what, value, w.key(key, value))}
+}
+
+// key says where a limit is set. One that is as long as the whole follows from it.
+func (w *watch) key(name string, value time.Duration) string {
+	if value == w.limits.Limit {
+		name = "limit"
+	}
+	if w.limits != w.x.p.cfg.Limits {
+		return name + " of the model in the configuration of pointsman"
+	}
+	return name + " in the configuration of pointsman"
 }
 
 // follow watches the endpoint whose booking gives gone.
