@@ -1,16 +1,13 @@
 package acceptance
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -55,7 +52,10 @@ func serveFile(t *testing.T, pools string) *program {
 
 func (p *program) write(t *testing.T, pools string) {
 	t.Helper()
-	text := "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\ndebug_headers: true\nlimit: 20s\n" + pools
+	text := "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\ndebug_headers: true\n" + pools
+	if !strings.Contains(pools, "limit:") {
+		text = "limit: 20s\n" + text
+	}
 	if err := os.WriteFile(p.config+".new", []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -132,59 +132,5 @@ func TestReload(t *testing.T) {
 	wait("b:1")
 	if a := post(http.DefaultClient, nil, p.api+"/v1/chat/completions", chatBody([]message{{"user", "hello"}}, 4)); a.status != 200 {
 		t.Errorf("status %d: %s", a.status, a.body)
-	}
-}
-
-// SIGTERM lets running streams finish, and the program ends with success.
-func TestTermFinishesStreams(t *testing.T) {
-	cfg := simConfig()
-	cfg.Speed = 1
-	_, urls := simFleet(t, 2, cfg)
-	p := serveFile(t, "pools:\n  - {name: a, endpoints: ["+strings.Join(urls, ", ")+"]}\n")
-	eventually(t, 5*time.Second, func() string {
-		r, err := http.Get(p.admin + "/readyz")
-		if err != nil {
-			return err.Error()
-		}
-		r.Body.Close()
-		if r.StatusCode != 200 {
-			return r.Status
-		}
-		return ""
-	})
-	const n = 10
-	ends := make([]string, n)
-	var started, done sync.WaitGroup
-	started.Add(n)
-	for i := range n {
-		done.Go(func() {
-			body := chatBody([]message{{"user", words(i, 400)}}, 100)
-			body["stream"] = true
-			r, err := http.Post(p.api+"/v1/chat/completions", "application/json", jsonBody(body))
-			if err != nil {
-				started.Done()
-				ends[i] = err.Error()
-				return
-			}
-			defer r.Body.Close()
-			in := bufio.NewReader(r.Body)
-			first, err := in.ReadString('\n')
-			started.Done()
-			rest, err2 := io.ReadAll(in)
-			ends[i] = fmt.Sprint(strings.HasPrefix(first, "data:"), strings.HasSuffix(string(rest), "data: [DONE]\n\n"), err, err2)
-		})
-	}
-	started.Wait()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	done.Wait()
-	for i, e := range ends {
-		if e != "true true <nil> <nil>" {
-			t.Errorf("stream %d ended with %s", i, e)
-		}
-	}
-	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("the program ended with %v", err)
 	}
 }

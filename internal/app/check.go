@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/routecase"
@@ -113,9 +114,33 @@ func meaning(c *config.Config) string {
 		parts = append(parts, poolMeaning(p))
 	}
 	parts = append(parts, modelsMeaning(c.Models))
-	parts = append(parts, fmt.Sprintf("limit %s for headers, idle gaps, total and drain; bodies up to %s", c.LimitText(), c.MaxBodyText()))
-	parts = append(parts, fmt.Sprintf("api %s, admin %s", c.Listen, c.Admin))
+	parts = append(parts, timesMeaning(c), "bodies up to "+c.MaxBodyText())
+	scheme := ""
+	if c.TLS != nil {
+		scheme = " with TLS"
+	}
+	parts = append(parts, fmt.Sprintf("api %s%s, admin %s", c.Listen, scheme, c.Admin))
 	return strings.Join(parts, "; ")
+}
+
+// timesMeaning says the limit, what differs from it, and what a pod needs to end in order.
+func timesMeaning(c *config.Config) string {
+	text := "limit " + c.LimitText()
+	var follow []string
+	for _, t := range []struct {
+		name  string
+		value time.Duration
+	}{{"first byte", c.FirstByte}, {"idle gaps", c.Idle}, {"drain", c.Drain}} {
+		if t.value == c.Limit {
+			follow = append(follow, t.name)
+		} else {
+			text += fmt.Sprintf(", %s %s", t.name, t.value)
+		}
+	}
+	if len(follow) > 0 {
+		text += ", also for " + strings.Join(follow, ", ")
+	}
+	return fmt.Sprintf("%s; a pod needs terminationGracePeriodSeconds: %d and no preStop hook", text, int(c.GracePeriod().Seconds()))
 }
 
 func poolMeaning(p config.Pool) string {
@@ -142,6 +167,18 @@ func poolMeaning(p config.Pool) string {
 			fmt.Fprintf(&b, " (waiting: prompts up to %d tokens)", p.Full.LongPrompt)
 		}
 		fmt.Fprintf(&b, ", all full: fewest %s", p.WhenFull)
+	}
+	if p.Queue.Max > 0 {
+		fmt.Fprintf(&b, ", %d may wait", p.Queue.Max)
+		if p.Queue.Wait > 0 {
+			fmt.Fprintf(&b, " for %s", p.Queue.Wait)
+		}
+	}
+	if p.Hold > 0 {
+		fmt.Fprintf(&b, ", holds requests for %s while empty", p.Hold)
+	}
+	if p.Overflow {
+		b.WriteString(", overflows to the next pool")
 	}
 	if p.APIKeyFile != "" {
 		b.WriteString(", with an API key")
@@ -173,6 +210,9 @@ func modelsMeaning(models []config.Model) string {
 		pools := make([]string, len(m.Pools))
 		for i, p := range m.Pools {
 			pools[i] = p.Pool
+			if p.Serves != m.Serves {
+				pools[i] += " (" + p.Serves + ")"
+			}
 		}
 		text := m.Name
 		if m.Serves != m.Name {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,6 +33,7 @@ type Gateway struct {
 
 	api, admin         *http.Server
 	apiAddr, adminAddr string
+	scheme             string // of the API
 
 	ctx    context.Context // of everything that runs beside requests
 	cancel context.CancelFunc
@@ -61,15 +63,26 @@ func Start(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Gateway,
 	}
 	g.apiAddr, g.adminAddr = dialable(apiLn.Addr()), dialable(adminLn.Addr())
 
+	var secure *tls.Config
+	if cfg.TLS != nil {
+		if secure, err = newTLS(*cfg.TLS, log); err != nil {
+			return nil, err
+		}
+	}
+	g.scheme = "http://"
 	g.proxy.Store(proxy.New(proxyConfig(cfg, g)))
 	g.metrics.KnownModel(g.dir.Known)
 	g.metrics.CollectPools(g.Status)
+	g.metrics.CollectDraining(g.drainingRequests)
 	g.apply(cfg)
 
 	operator := admin.New(g.adminConfig())
 	g.done.Go(func() { operator.Run(g.ctx) })
 	g.api, g.admin = server(http.HandlerFunc(g.serveAPI), log), server(operator, log)
 	g.api.Protocols = protocols()
+	if secure != nil {
+		g.scheme, g.api.TLSConfig = "https://", secure
+	}
 	g.done.Go(func() { g.serve(g.api, apiLn, "API") })
 	g.done.Go(func() { g.serve(g.admin, adminLn, "admin") })
 	log.Info("listening", "api", apiLn.Addr().String(), "admin", adminLn.Addr().String(), "pools", len(cfg.Pools))
@@ -80,8 +93,30 @@ func (g *Gateway) serveAPI(w http.ResponseWriter, r *http.Request) { g.proxy.Loa
 
 // proxyConfig is what the data plane reads of a configuration.
 func proxyConfig(cfg *config.Config, g *Gateway) proxy.Config {
-	return proxy.Config{Directory: g.dir, Metrics: g.metrics, Access: telemetry.NewAccess(g.log), Log: g.log,
-		Limit: cfg.Limit, MaxBody: cfg.MaxBody, DebugHeaders: cfg.DebugHeaders}
+	c := dataPlane(cfg)
+	c.Directory, c.Metrics, c.Access, c.Log = g.dir, g.metrics, telemetry.NewAccess(g.log), g.log
+	return c
+}
+
+// dataPlane is the part of it that comes from the file.
+func dataPlane(cfg *config.Config) proxy.Config {
+	c := proxy.Config{
+		Limits:    proxy.Limits{Limit: cfg.Limit, FirstByte: cfg.FirstByte, Idle: cfg.Idle},
+		KeepAlive: cfg.KeepAlive, MaxBody: cfg.MaxBody, DebugHeaders: cfg.DebugHeaders,
+		CutStream: map[config.CutStream]proxy.CutStream{config.CutBoth: proxy.CutBoth, config.CutErrorEvent: proxy.CutErrorEvent, config.CutAbort: proxy.CutAbort}[cfg.CutStream],
+	}
+	if cfg.CORS != nil {
+		c.CORS = &proxy.CORS{Origins: cfg.CORS.Origins}
+	}
+	for _, m := range cfg.Models {
+		if l := (proxy.Limits{Limit: m.Limit, FirstByte: m.FirstByte, Idle: m.Idle}); l != c.Limits {
+			if c.Models == nil {
+				c.Models = map[string]proxy.Limits{}
+			}
+			c.Models[m.Name] = l
+		}
+	}
+	return c
 }
 
 func (g *Gateway) adminConfig() admin.Config {
@@ -95,16 +130,21 @@ func server(h http.Handler, log *slog.Logger) *http.Server {
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 }
 
-// protocols are HTTP/1.1 and cleartext HTTP/2 by prior knowledge.
+// protocols are HTTP/1.1, HTTP/2 by ALPN where there is TLS, and cleartext HTTP/2 by prior knowledge where there is none.
 func protocols() *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(true)
+	p.SetHTTP2(true)
 	p.SetUnencryptedHTTP2(true)
 	return p
 }
 
 func (g *Gateway) serve(s *http.Server, ln net.Listener, name string) {
-	if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+	serve := s.Serve
+	if s.TLSConfig != nil {
+		serve = func(ln net.Listener) error { return s.ServeTLS(ln, "", "") }
+	}
+	if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		g.failed <- fmt.Errorf("serving the %s listener: %w", name, err)
 	}
 }
@@ -119,7 +159,7 @@ func dialable(a net.Addr) string {
 }
 
 // API is the base URL of the API as seen from this machine, without /v1.
-func (g *Gateway) API() string { return "http://" + g.apiAddr }
+func (g *Gateway) API() string { return g.scheme + g.apiAddr }
 
 // Admin is the base URL of the admin listener as seen from this machine.
 func (g *Gateway) Admin() string { return "http://" + g.adminAddr }
@@ -197,34 +237,6 @@ func (g *Gateway) members() []*member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return append([]*member(nil), g.pools...)
-}
-
-// cutGrace is how long a cut request may take to write its error event.
-const cutGrace = 2 * time.Second
-
-// Drain stops accepting, lets what is in flight finish until ctx ends, then cuts the rest, streams with an error event,
-// and closes everything. It returns how many requests were cut.
-func (g *Gateway) Drain(ctx context.Context) int {
-	g.draining.Store(true)
-	cut := 0
-	if err := g.api.Shutdown(ctx); err != nil {
-		cut = g.InFlight()
-		g.proxy.Load().CutAll()
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutGrace)
-		defer cancel()
-		_ = g.api.Shutdown(grace) // what is left then is closed by Close
-	}
-	g.Close()
-	return cut
-}
-
-// InFlight is the number of requests that were picked and have not ended.
-func (g *Gateway) InFlight() int {
-	n := 0
-	for _, p := range g.Status() {
-		n += p.InFlight
-	}
-	return n
 }
 
 // Close ends the gateway at once: open requests are cut. It waits for every goroutine.

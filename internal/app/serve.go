@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"reflect"
 	"syscall"
 	"time"
 
@@ -38,7 +39,8 @@ Runs the gateway. Two vLLM servers need nothing but their addresses:
   pointsman serve --endpoint http://10.0.0.3:8000 --endpoint http://10.0.0.4:8000
 
 The file is loaded again when it changes and at SIGHUP; a broken one is refused and the old one stays in force.
-SIGTERM finishes what is in flight, up to the limit; a second one ends at once.
+SIGTERM goes on accepting requests for drain_delay, finishes what is in flight, for at most drain, and cuts the rest with
+an error event; a second one cuts at once.
 
 Flags:
 `)
@@ -102,7 +104,7 @@ func runServe(ctx context.Context, f config.Flags, cfg *config.Config, log *slog
 				g.reload(f, "SIGHUP", level)
 				continue
 			}
-			return drain(ctx, g, s, signals, cfg.Limit)
+			return drain(ctx, g, s, signals)
 		}
 	}
 }
@@ -125,37 +127,51 @@ func (g *Gateway) reload(f config.Flags, why string, level *slog.LevelVar) {
 // Reload puts a configuration in force while requests run. Listener addresses need a restart: a change of them is logged.
 func (g *Gateway) Reload(cfg *config.Config) {
 	g.mu.Lock()
-	moved := cfg.Listen != g.cfg.Listen || cfg.Admin != g.cfg.Admin
-	format := cfg.Log.Format != g.cfg.Log.Format
-	same := cfg.Limit == g.cfg.Limit && cfg.MaxBody == g.cfg.MaxBody && cfg.DebugHeaders == g.cfg.DebugHeaders
+	before := g.cfg
 	g.mu.Unlock()
+	moved := cfg.Listen != before.Listen || cfg.Admin != before.Admin || !reflect.DeepEqual(cfg.TLS, before.TLS)
+	format := cfg.Log.Format != before.Log.Format
 	if moved {
-		g.log.Warn("listen and admin change with a restart only", "listen", cfg.Listen, "admin", cfg.Admin)
+		g.log.Warn("listen, admin and the names of TLS files change with a restart only", "listen", cfg.Listen, "admin", cfg.Admin)
 	}
 	if format {
 		g.log.Warn("log.format changes with a restart only", "format", cfg.Log.Format.String())
 	}
 	g.apply(cfg)
-	if !same {
+	if !reflect.DeepEqual(dataPlane(cfg), dataPlane(before)) {
 		next := proxyConfig(cfg, g)
 		next.Previous = g.proxy.Load()
 		g.proxy.Store(proxy.New(next))
 	}
 }
 
-// drain finishes what is in flight, up to the limit; another signal ends it at once.
-func drain(ctx context.Context, g *Gateway, s os.Signal, signals <-chan os.Signal, limit time.Duration) int {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// drain ends the gateway in order. Another signal makes it cut what is left. Ctrl-C does not wait for anybody to look at
+// /readyz.
+func drain(ctx context.Context, g *Gateway, s os.Signal, signals <-chan os.Signal) int {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	g.log.Info("draining", "signal", s.String(), "in_flight", g.InFlight(), "limit", limit.String())
+	g.mu.Lock()
+	delay, patience := g.cfg.DrainDelay, g.cfg.Drain
+	g.mu.Unlock()
+	if s == os.Interrupt {
+		delay = 0
+	}
+	g.log.Info("draining", "signal", s.String(), g.inFlight(), "drain_delay", delay.String(), "drain", patience.String())
 	go func() {
-		select {
-		case <-signals:
-			cancel()
-		case <-ctx.Done():
+		for {
+			select {
+			case again := <-signals:
+				if again == syscall.SIGHUP {
+					continue
+				}
+				g.log.Warn("cutting what is in flight", "signal", again.String(), g.inFlight())
+				cancel()
+			case <-ctx.Done():
+			}
+			return
 		}
 	}()
-	if cut := g.Drain(ctx); cut > 0 {
+	if cut := g.Drain(ctx, delay, patience); cut > 0 {
 		g.log.Warn("drained, some requests were cut", "cut", cut)
 	} else {
 		g.log.Info("drained")

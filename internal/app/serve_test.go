@@ -64,7 +64,7 @@ func TestReloadSaysWhatNeedsARestart(t *testing.T) {
 	if strings.Contains(quiet, "restart") {
 		t.Errorf("a change of the level asks for a restart: %s", quiet)
 	}
-	for _, want := range []string{"listen and admin change with a restart only", `"log.format changes with a restart only" format=json`} {
+	for _, want := range []string{"listen, admin and the names of TLS files change with a restart only", `"log.format changes with a restart only" format=json`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, log.String())
 		}

@@ -28,6 +28,8 @@ type exchange struct {
 	body    *storedBody
 	query   string // in place of the client's; "": that one
 
+	before, after *exchange // in the roster
+
 	limitText []string // the limit as its header says it
 
 	target  pool.Target
@@ -55,16 +57,22 @@ func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x.rec = telemetry.Record{ID: requestID(r.Header), Method: r.Method, Start: x.start, CachedTokens: -1}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.ctx, x.cancel = context.WithValue(ctx, exchangeKey{}, x), cancel
+	p.roster.add(x)
 	x.watch.begin(x)
 	x.ownHeaders()
 	return x
 }
+
+var closing = []string{"close"}
 
 // ownHeaders sets what every answer carries, the endpoint's and our own.
 func (x *exchange) ownHeaders() {
 	h := x.w.Header()
 	h[headerRequestID] = []string{x.rec.ID}
 	h[headerLimit] = x.limitText
+	if x.p.leaving.Load() {
+		h["Connection"] = closing // HTTP/2: net/http sends GOAWAY for it
+	}
 	x.share()
 }
 
@@ -88,6 +96,7 @@ func (x *exchange) end() {
 	x.upload.end(x.use.got)
 	x.sendRest()
 	x.record()
+	x.p.roster.remove(x)
 	if x.scanner != nil { // not before Done: the pool reads the blocks until then
 		x.p.scanners.Put(x.scanner)
 	}

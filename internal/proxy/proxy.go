@@ -32,6 +32,8 @@ type lasting struct {
 	mu         sync.RWMutex
 	transports map[string]http.RoundTripper // by pool name
 
+	roster  roster
+	leaving atomic.Bool // Leave was called
 	cutting atomic.Bool // CutAll was called
 }
 
@@ -72,6 +74,10 @@ func (p *Proxy) noTempFile() func(error) {
 		})
 	}
 }
+
+// Leave makes every answer from now on tell its client not to use the connection again, so that it opens the next one to a
+// gateway that stays. It holds for the Proxies that this one follows and that follow it.
+func (p *Proxy) Leave() { p.leaving.Store(true) }
 
 // CutAll ends every request that is in flight within a second, streams with an error event, and every later one too. It
 // is for the end of a drain, and holds for the Proxies that this one follows and that follow it.

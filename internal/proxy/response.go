@@ -43,6 +43,7 @@ func (x *exchange) upgrade(res *http.Response) error {
 	if !ok || x.api.Kind != llmapi.Realtime {
 		return errBroken()
 	}
+	delete(x.w.Header(), "Connection") // Leave's word is for HTTP
 	x.watch.streaming.Store(true)
 	x.watch.last.set(x.now())
 	x.answer.socket = &upgradedConn{conn: conn, x: x}

@@ -37,7 +37,7 @@ func (c *collector) init(m *Metrics) {
 	c.m, c.now = m, time.Now
 	c.seen, c.descs = map[[2]string]time.Time{}, map[string]*prometheus.Desc{}
 	for _, d := range endpointDefinitions() {
-		if d.Name != nameBuildInfo {
+		if d.Name != nameBuildInfo && d.Name != nameDraining {
 			c.descs[d.Name] = prometheus.NewDesc(d.Name, d.Help, d.Labels, nil)
 		}
 	}

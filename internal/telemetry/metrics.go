@@ -111,6 +111,12 @@ func definition(name string) Definition {
 // pool that was not seen before, from any goroutine.
 func (m *Metrics) KnownModel(known func(model string) bool) { m.known.Store(&known) }
 
+// CollectDraining sets the function that the gauge of draining requests is read from. Call it once, before anything is served.
+func (m *Metrics) CollectDraining(requests func() int) {
+	d := definition(nameDraining)
+	m.reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, func() float64 { return float64(requests()) }))
+}
+
 // Done counts a request that ended: call it exactly once per request. It costs about a microsecond and
 // allocates nothing (BenchmarkDone).
 func (m *Metrics) Done(r *Record) {

@@ -49,6 +49,7 @@ const (
 	nameFullEndpoints = "pointsman_full_endpoints"
 	nameReportsStale  = "pointsman_pool_reports_stale"
 	nameContradiction = "pointsman_pool_policy_contradiction"
+	nameDraining      = "pointsman_draining_requests"
 	nameBuildInfo     = "pointsman_build_info"
 )
 
@@ -115,6 +116,8 @@ func endpointDefinitions() []Definition {
 			Help: "1 while every report of the pool is stale, so that the gateway's own ledger alone decides."},
 		{Name: nameContradiction, Kind: Gauge, Labels: []string{"pool"},
 			Help: "1 while the configured policy contradicts what the endpoints say of their prefix caching."},
+		{Name: nameDraining, Kind: Gauge,
+			Help: "Requests that a drain still waits for; 0 while the gateway is not ending."},
 		{Name: nameBuildInfo, Kind: Gauge, Labels: []string{"version", "revision", "go_version"},
 			Help: "Always 1; the labels say which build this is."},
 	}

@@ -41,6 +41,7 @@ func full() *Metrics {
 		return []pool.Status{{Name: "chat", Configured: "auto", Policy: "prefix", Endpoints: []pool.EndpointStatus{endpoint("10.0.0.3:8000", "ready")},
 			Full: map[string]int{"waiting": 1}, BytesPerToken: 4}}
 	})
+	m.CollectDraining(func() int { return 0 })
 	m.Done(sample())
 	m.Pick("chat", "prefix", 3*time.Microsecond)
 	m.Attempt("chat", "10.0.0.3:8000", OutcomeOK)
@@ -115,6 +116,7 @@ func TestNames(t *testing.T) {
 		"pointsman_prefix_actual_hit_tokens_total":    "model pool",
 		"pointsman_generated_tokens_total":            "model pool",
 		"pointsman_endpoint_hit_ratio":                "pool endpoint kind",
+		"pointsman_draining_requests":                 "",
 		"pointsman_build_info":                        "version revision go_version",
 	}
 	families := page(t, full())

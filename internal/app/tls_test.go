@@ -1,0 +1,105 @@
+package app
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"pointsman.dev/pointsman/internal/config"
+)
+
+// writePair writes a self-signed certificate of that serial number for loopback.
+func writePair(t *testing.T, dir string, serial int64) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: raw}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+// TestTLS: the API over TLS with HTTP/1.1 and HTTP/2, nothing older than TLS 1.2, and a renewed certificate without a restart.
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := writePair(t, dir, 1)
+	cfg, err := config.Parse("x.yaml", []byte("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\ntls: {cert_file: "+cert+", key_file: "+key+"}\npools: [{name: a, endpoints: [http://127.0.0.1:1]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if !strings.HasPrefix(g.API(), "https://") {
+		t.Errorf("the API is at %s", g.API())
+	}
+	get := func(change func(*http.Transport)) *http.Response {
+		t.Helper()
+		roots := x509.NewCertPool()
+		raw, _ := os.ReadFile(cert)
+		roots.AppendCertsFromPEM(raw)
+		tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+		change(tr)
+		defer tr.CloseIdleConnections()
+		res, err := (&http.Client{Transport: tr}).Get(g.API() + "/v1/nothing")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+		return res
+	}
+	if res := get(func(*http.Transport) {}); res.ProtoMajor != 2 || res.StatusCode != 404 {
+		t.Errorf("by default: %s, status %d", res.Proto, res.StatusCode)
+	}
+	if res := get(func(tr *http.Transport) {
+		tr.ForceAttemptHTTP2, tr.TLSClientConfig.NextProtos = false, []string{"http/1.1"}
+	}); res.ProtoMajor != 1 || res.StatusCode != 404 {
+		t.Errorf("without HTTP/2: %s, status %d", res.Proto, res.StatusCode)
+	}
+	if _, err := tls.Dial("tcp", strings.TrimPrefix(g.API(), "https://"), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11}); err == nil {
+		t.Error("TLS 1.1 is spoken")
+	}
+	writePair(t, dir, 2)
+	time.Sleep(lookEvery + 100*time.Millisecond) // handshakes look at the files that often
+	if res := get(func(*http.Transport) {}); res.TLS.PeerCertificates[0].SerialNumber.Int64() != 2 {
+		t.Errorf("the certificate is number %v after the renewal", res.TLS.PeerCertificates[0].SerialNumber)
+	}
+	if err := os.WriteFile(key, []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(lookEvery + 100*time.Millisecond)
+	if res := get(func(*http.Transport) {}); res.TLS.PeerCertificates[0].SerialNumber.Int64() != 2 {
+		t.Error("a torn renewal took the old certificate away")
+	}
+}
