@@ -128,6 +128,7 @@ func poolConfig(c config.Pool) pool.Config {
 		WhenFull: map[config.WhenFull]route.WhenFull{config.WhenFullSeconds: route.Seconds, config.WhenFullRequests: route.Requests}[c.WhenFull],
 		Full:     pool.Full(c.Full),
 		APIKey:   c.APIKey.Reveal(),
+		Overflow: c.Overflow,
 	}
 }
 
@@ -137,7 +138,7 @@ func aliases(cfg *config.Config) []pool.Alias {
 	for _, m := range cfg.Models {
 		a := pool.Alias{Name: m.Name, Serves: m.Serves}
 		for _, p := range m.Pools {
-			a.Pools = append(a.Pools, p.Pool)
+			a.Pools = append(a.Pools, pool.AliasPool{Pool: p.Pool, Serves: p.Serves})
 		}
 		list = append(list, a)
 	}

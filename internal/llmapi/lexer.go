@@ -69,6 +69,8 @@ type lexer struct {
 	literal string // what is left to see of true, false or null
 	litTok  token
 
+	escaped int // bytes above 0x7f that escapes stood for, about
+
 	esc  uint8 // 0: no escape open; 1: after the backslash; 2 to 5: hex digits to come, less one
 	hex  rune
 	high rune // a high surrogate that waits for its other half
@@ -92,7 +94,7 @@ const (
 
 func (l *lexer) reset() {
 	l.buf, l.pos, l.quote, l.state, l.depth = nil, 0, 0, lexValue, 0
-	l.want, l.esc, l.high, l.what = false, 0, 0, ""
+	l.want, l.esc, l.high, l.what, l.escaped = false, 0, 0, "", 0
 }
 
 // feed gives the lexer its next bytes; the former ones must be used up.

@@ -141,6 +141,9 @@ func (l *lexer) rune16(r rune) []byte {
 	p := l.tmp[:0]
 	high := l.high
 	l.high = 0
+	if r >= 0x80 {
+		l.escaped += 3 // all but a few: a pair of halves makes 4, Cyrillic letters are 2
+	}
 	if high != 0 {
 		if r >= 0xdc00 && r < 0xe000 {
 			return utf8.AppendRune(p, (high-0xd800)<<10+(r-0xdc00)+0x10000)

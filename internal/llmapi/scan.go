@@ -42,6 +42,8 @@ type Request struct {
 	// PromptBytes is the length of the canonical text of all prompts; a token id
 	// counts 4 bytes, an image its nominal size.
 	PromptBytes int
+	WideBytes   int  // of those, bytes above 0x7f, about: text of scripts other than Latin
+	MediaBytes  int  // of those, the nominal sizes of images and sounds
 	Prompts     int  // number of prompts
 	Images      int  // number of images
 	TokenIDs    bool // the prompt came as token ids
@@ -158,6 +160,7 @@ func (s *Scanner) Close() (*Request, error) {
 	}
 	s.endPrompt()
 	r.PromptBytes += s.head.Len() + s.before
+	r.WideBytes = min(r.WideBytes+s.lx.escaped, r.PromptBytes-r.MediaBytes)
 	s.chain(s.model)
 	return r, nil
 }

@@ -41,6 +41,7 @@ const maxSmall = 256
 
 func (s *Scanner) scanJSON(p []byte) {
 	s.lx.feed(p)
+	s.req.WideBytes += wide(p)
 	for s.err == nil {
 		t := s.lx.next()
 		switch t {

@@ -16,6 +16,9 @@ import (
 // model, or every one was tried.
 var ErrNoEndpoint = errors.New("picking an endpoint: none left")
 
+// ErrFull says that every endpoint that could be asked is full, and that the request wanted one that is not.
+var ErrFull = errors.New("picking an endpoint: all are full")
+
 // Request is what a pick needs to know. It stays with the caller, who must not change or reuse it or its blocks
 // until Booking.Done was called.
 type Request struct {
@@ -23,10 +26,13 @@ type Request struct {
 	Model       string         // the served name; endpoints that are known not to list it are passed over
 	Blocks      []prefix.Block // chain of the prompt, empty when the API has none
 	PromptBytes int            // canonical prompt bytes
+	WideBytes   int            // of those, bytes above 0x7f
+	MediaBytes  int            // of those, the nominal size of what is no text
 	TokenIDs    bool           // the prompt is token ids, 4 bytes each
 	MaxTokens   int            // 0: not said
 	N           int            // answers asked for; 0 means 1
 	Whole       bool           // the answer comes in one piece: its first token will not be seen
+	Spare       bool           // only an endpoint that is not full will do: else the pick fails with ErrFull
 	Sticky      string         // endpoint name that must be taken if it is there (state kept by an engine)
 }
 

@@ -47,6 +47,8 @@ type Config struct {
 	Full     Full
 	APIKey   string // sent to the endpoints as a bearer token; never logged, never shown
 
+	Overflow bool // another pool of a model may take requests while this one is full
+
 	// Coefficients describe the engine's steps until it is known better; zero means the default of package route.
 	Coefficients route.Coefficients
 

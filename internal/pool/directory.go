@@ -11,16 +11,26 @@ import (
 // Alias is a name that clients may ask for besides those that the endpoints list.
 type Alias struct {
 	Name   string // what clients say
-	Serves string // what the endpoint is asked for; "" means Name
-	Pools  []string
+	Serves string // what the endpoints are asked for; "" means Name
+	Pools  []AliasPool
 }
 
-// Target is where a model name leads.
-type Target struct {
-	Pools     []*Pool // in order of preference, never empty; not to be changed
-	Served    string  // the name to send to the endpoint
-	Rewritten bool    // Served differs from what the client said
+// AliasPool is one pool that may serve an Alias.
+type AliasPool struct {
+	Pool   string
+	Serves string // what its endpoints are asked for; "" means that of the Alias
 }
+
+// Choice is one pool that may serve a model.
+type Choice struct {
+	Pool   *Pool
+	Served string // the name to send to its endpoints
+	Window int    // tokens of the longest window that they list for it; 0: unknown
+}
+
+// Target is where a model name leads: pools in order of preference, the small window first. It is never empty and not to be
+// changed.
+type Target []Choice
 
 // UnknownModelError says that no endpoint lists a model.
 type UnknownModelError struct {
@@ -124,7 +134,11 @@ func (d *Directory) Resolve(model string) (Target, error) {
 		return to, nil
 	}
 	if len(t.open) > 0 {
-		return Target{Pools: t.open, Served: model}, nil
+		to := make(Target, len(t.open))
+		for i, p := range t.open {
+			to[i] = Choice{Pool: p, Served: model}
+		}
+		return to, nil
 	}
 	return Target{}, &UnknownModelError{Name: model, Near: d.near(model, t.names), Known: slices.Clone(t.names)}
 }
@@ -135,7 +149,7 @@ func (d *Directory) rebuild() {
 	defer d.mu.Unlock()
 	t := &table{pools: d.pools, byName: map[string]Target{}}
 	cards := map[string]Model{}
-	lists := map[string][]*Pool{}
+	lists := map[string]Target{}
 	byName := map[string]*Pool{}
 	for _, p := range d.pools {
 		byName[p.Name()] = p
@@ -144,15 +158,17 @@ func (d *Directory) rebuild() {
 			t.open = append(t.open, p)
 		}
 		for _, m := range models {
-			lists[m.ID] = append(lists[m.ID], p)
+			lists[m.ID] = append(lists[m.ID], Choice{Pool: p, Served: m.ID, Window: m.MaxModelLen})
 			if old, ok := cards[m.ID]; ok {
+				old.MaxModelLen = max(old.MaxModelLen, m.MaxModelLen) // what a client may use
 				m = old
 			}
 			cards[m.ID] = m
 		}
 	}
-	for id, pools := range lists {
-		t.byName[id] = Target{Pools: pools, Served: id}
+	for id, choices := range lists {
+		slices.SortStableFunc(choices, smallFirst)
+		t.byName[id] = choices
 	}
 	for _, a := range d.aliases {
 		d.alias(t, a, byName, lists, cards)
@@ -166,32 +182,60 @@ func (d *Directory) rebuild() {
 	d.table.Store(t)
 }
 
+// smallFirst orders by window, those that are unknown last.
+func smallFirst(a, b Choice) int {
+	if a.Window == 0 || b.Window == 0 {
+		return cmp.Compare(b.Window, a.Window)
+	}
+	return cmp.Compare(a.Window, b.Window)
+}
+
 // alias enters one configured name. Without pools of its own it goes where what it serves is listed.
-func (d *Directory) alias(t *table, a Alias, byName map[string]*Pool, lists map[string][]*Pool, cards map[string]Model) {
+func (d *Directory) alias(t *table, a Alias, byName map[string]*Pool, lists map[string]Target, cards map[string]Model) {
 	served := cmp.Or(a.Serves, a.Name)
-	var pools []*Pool
-	for _, name := range a.Pools {
-		if p := byName[name]; p != nil && !slices.Contains(pools, p) {
-			pools = append(pools, p)
+	var to Target
+	for _, ap := range a.Pools {
+		p := byName[ap.Pool]
+		if p == nil || slices.ContainsFunc(to, func(c Choice) bool { return c.Pool == p }) {
+			continue
 		}
+		name := cmp.Or(ap.Serves, served)
+		to = append(to, Choice{Pool: p, Served: name, Window: windowOf(lists[name], p)})
 	}
 	if len(a.Pools) == 0 {
-		pools = lists[served]
-		if len(pools) == 0 {
-			pools = d.pools
+		to = lists[served]
+		if len(to) == 0 {
+			for _, p := range d.pools {
+				to = append(to, Choice{Pool: p, Served: served})
+			}
 		}
 	}
-	if len(pools) == 0 {
+	if len(to) == 0 {
 		return
 	}
-	t.byName[a.Name] = Target{Pools: pools, Served: served, Rewritten: served != a.Name}
-	card, ok := cards[served]
-	if !ok {
-		card = Model{}
+	t.byName[a.Name] = to
+	cards[a.Name] = aliasCard(a.Name, to, cards)
+}
+
+// windowOf returns the window that a pool's endpoints list for a model, 0 if they do not.
+func windowOf(listed Target, p *Pool) int {
+	for _, c := range listed {
+		if c.Pool == p {
+			return c.Window
+		}
 	}
-	if a.Name != served {
-		card.ID, card.Root, card.Parent = a.Name, served, ""
+	return 0
+}
+
+// aliasCard is the entry of an alias in the model list: that of what it leads to first, with the longest window of all.
+func aliasCard(name string, to Target, cards map[string]Model) Model {
+	card := cards[to[0].Served]
+	if name != to[0].Served {
+		card.Root, card.Parent = to[0].Served, ""
 	}
-	card.ID = a.Name
-	cards[a.Name] = card
+	card.ID = name
+	for _, c := range to {
+		card.MaxModelLen = max(card.MaxModelLen, c.Window)
+	}
+	return card
 }

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"errors"
 	"log/slog"
 	"math"
 	"time"
@@ -30,7 +31,7 @@ func (p *Pool) PickInto(b *Booking, r *Request) error {
 	b.start(p, r, now)
 	b.prompt = p.promptTokens(r)
 	err := p.assign(b, now)
-	if err != nil {
+	if errors.Is(err, ErrNoEndpoint) {
 		p.count.noEndpoint++
 	}
 	p.unlock()
@@ -50,9 +51,12 @@ func (p *Pool) promptTokens(r *Request) int32 {
 func (p *Pool) assign(b *Booking, now time.Duration) error {
 	exclude := p.excluded(b)
 	hits := p.predict(b)
-	req := route.Request{PromptTokens: b.prompt, MaxTokens: int32(min(max(0, b.req.MaxTokens), math.MaxInt32))}
+	req := route.Request{PromptTokens: b.prompt, MaxTokens: int32(min(max(0, b.req.MaxTokens), math.MaxInt32)), Open: b.req.Spare}
 	rnd := p.random()
 	pick := route.Choose(&p.snap, &req, hits, exclude, rnd)
+	if pick.Reason == route.ReasonAllFull && pick.Slot < 0 {
+		return ErrFull
+	}
 	if pick.Slot < 0 || pick.Slot >= len(p.slots) || p.slots[pick.Slot] == nil {
 		return ErrNoEndpoint
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"pointsman.dev/pointsman/internal/discover"
@@ -36,7 +37,11 @@ type Pool struct {
 	books   *ledger.Ledger
 	index   *prefix.Index
 	avg     route.Averages
-	refused float64 // sum of the endpoints' shares of refusals
+
+	estimate     route.Estimator
+	countsOutput atomic.Bool // see CountsOutput
+	overflow     atomic.Bool // of the configuration
+	refused      float64     // sum of the endpoints' shares of refusals
 
 	raw     []int32  // scratch of a pick: bytes held per slot
 	hits    []int32  // scratch of a pick: the same in tokens
@@ -131,6 +136,7 @@ func (p *Pool) SetConfig(cfg Config) {
 }
 
 func (p *Pool) applyConfig() {
+	p.overflow.Store(p.cfg.Overflow)
 	q := &p.snap.Params
 	q.Gates, q.WhenFull = p.cfg.Gates, p.cfg.WhenFull
 	q.FullWaiting, q.ProjectedKV, q.LongPrompt = p.cfg.Full.Waiting, p.cfg.Full.ProjectedKV, p.cfg.Full.LongPrompt

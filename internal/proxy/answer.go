@@ -56,7 +56,7 @@ func (x *exchange) attach(res *http.Response) {
 		case llmapi.Chat, llmapi.Completions, llmapi.Generate:
 			a.judged, a.hold = true, true
 		case llmapi.Responses, llmapi.Messages:
-			a.judged = true
+			a.judged, a.hold = true, x.larger() >= 0
 		}
 	}
 	x.watch.streaming.Store(a.stream)
@@ -157,6 +157,9 @@ func (a *answer) observe(b []byte, err error) ([]byte, error) {
 		return b, err
 	}
 	if a.hold && (a.shows() || len(a.held)+len(b) > maxHeld) {
+		if a.goesOn() {
+			return nil, nil
+		}
 		a.hold = false
 		x.commit()
 	}
@@ -287,9 +290,53 @@ func (a *answer) other() bool {
 	if res == nil {
 		return false
 	}
-	a.src, a.held, a.tokens = res.Body, a.held[:0], 0
-	a.tap.Reset(x.api.Kind, x.api.Dialect, true)
+	a.take(res)
 	return true
+}
+
+// take goes on with another endpoint's answer, of which the client will see the body only.
+func (a *answer) take(res *http.Response) {
+	a.src, a.held, a.tokens = res.Body, a.held[:0], 0
+	a.tap.Reset(a.x.api.Kind, a.x.api.Dialect, true)
+}
+
+// goesOn asks a larger pool in place of one whose engine says inside its stream that the request is too long for it.
+func (a *answer) goesOn() bool {
+	message, code, bad := a.tap.ErrorEvent()
+	x := a.x
+	if !bad || !llmapi.IsContextLength(max(code, http.StatusBadRequest), []byte(message)) {
+		return false
+	}
+	a.src.Close()
+	moved, err := x.moveUp()
+	if !moved {
+		return false
+	}
+	var res *http.Response
+	if err == nil {
+		res, err = x.follow()
+	}
+	if err != nil {
+		a.failLate(err)
+		return true
+	}
+	a.take(res)
+	return true
+}
+
+// failLate ends a stream of which the client saw the head only with the error that there is instead of an answer.
+func (a *answer) failLate(err error) {
+	x := a.x
+	var e *llmapi.Error
+	if !errors.As(err, &e) {
+		e = errBroken()
+	}
+	x.outcome, x.rec.ErrorReason, x.rec.Cause = errorOutcome(e), e.Reason, err.Error()
+	a.tap.Reset(x.api.Kind, x.api.Dialect, true)
+	a.hold, a.held, a.pending, a.end = false, nil, a.tap.CutEvent(e), context.Canceled
+	if x.p.cfg.CutStream == CutErrorEvent {
+		a.end = io.EOF
+	}
 }
 
 // cut ends an answer that broke off: with an error event if it is a stream, and abnormally where that is wanted.

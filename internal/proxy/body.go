@@ -192,7 +192,7 @@ func (b *storedBody) open() (*bodyReader, error) {
 	if !b.ref() {
 		return nil, errBodyGone
 	}
-	return &bodyReader{b: b, with: b.edit.with}, nil
+	return &bodyReader{b: b, edit: b.edit, with: b.edit.with}, nil
 }
 
 func (b *storedBody) ref() bool {
@@ -243,6 +243,7 @@ func (b *storedBody) unref() {
 type bodyReader struct {
 	b    *storedBody
 	mu   sync.Mutex
+	edit edit   // as it was when the reader was opened
 	off  int64  // position in the stored bytes
 	with string // what is left of the replacement
 	done bool
@@ -255,7 +256,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 	if r.done {
 		return 0, errBodyGone
 	}
-	e := &r.b.edit
+	e := &r.edit
 	if e.to > e.from && r.off >= e.from && r.off < e.to {
 		if r.with != "" {
 			n := copy(p, r.with)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/telemetry"
 )
 
@@ -63,7 +64,9 @@ func (x *exchange) preflight() bool {
 	}
 	if c := x.p.cfg.CORS; c == nil {
 		x.api.Kind, x.api.Body = llmapi.Preflight, llmapi.NoBody
-		x.target.Pools = x.p.cfg.Directory.Pools()
+		for _, p := range x.p.cfg.Directory.Pools() {
+			x.target = append(x.target, pool.Choice{Pool: p})
+		}
 		return true
 	}
 	h := x.w.Header()

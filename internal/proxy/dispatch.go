@@ -44,20 +44,61 @@ func (dispatcher) RoundTrip(out *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// pick books an endpoint of the first pool that has one.
+// pick books an endpoint of the first pool that the request may fit and that has one. A pool that is full is passed over only
+// if it may overflow, and only while a later one is not full.
 func (x *exchange) pick() error {
-	begun := time.Now()
-	for _, p := range x.target.Pools {
-		if p.PickInto(&x.booking, &x.picked) != nil {
-			continue
+	first := x.first()
+	full, last := -1, error(errNoEndpoint())
+	for i := first; i < len(x.target); i++ {
+		c := &x.target[i]
+		if i > first && c.Window > 0 && c.Window < x.target[first].Window {
+			continue // never to a smaller window
 		}
-		x.booked, x.pool = true, p
-		x.rec.Pool = p.Name()
-		x.rec.PickTime = time.Since(begun)
-		x.notePick(x.rec.PickTime)
-		return nil
+		spills := i < len(x.target)-1 && c.Pool.Overflows()
+		x.picked.Spare = spills || full >= 0
+		err := x.pickFrom(i)
+		switch {
+		case err == nil:
+			if full >= 0 {
+				x.rec.Window = telemetry.WindowOverflow
+			}
+			return nil
+		case errors.Is(err, pool.ErrFull):
+			if full < 0 {
+				full = i
+			}
+		case !errors.Is(err, pool.ErrNoEndpoint):
+			last = err
+		}
 	}
-	return errNoEndpoint()
+	if full < 0 {
+		return last
+	}
+	x.picked.Spare = false
+	if err := x.pickFrom(full); err != nil && !errors.Is(err, pool.ErrNoEndpoint) {
+		return err
+	} else if err != nil {
+		return last
+	}
+	return nil
+}
+
+// pickFrom books an endpoint of one choice, whose name for the model the request then has.
+func (x *exchange) pickFrom(i int) error {
+	begun := time.Now()
+	x.at = i
+	c := x.choice()
+	if err := x.rename(c); err != nil {
+		return err
+	}
+	if err := c.Pool.PickInto(&x.booking, &x.picked); err != nil {
+		return err
+	}
+	x.booked, x.pool = true, c.Pool
+	x.rec.Pool = c.Pool.Name()
+	x.rec.PickTime = time.Since(begun)
+	x.notePick(x.rec.PickTime)
+	return nil
 }
 
 // notePick records the pick that was just made.
@@ -97,6 +138,12 @@ func (x *exchange) dispatch() (*http.Response, error) {
 			if refused && x.repick(kind, outcome) {
 				res.Body.Close()
 				x.fresh()
+				continue
+			}
+			if x.answer.tooLong {
+				if err := x.refusedForLength(res); err != nil {
+					return nil, err
+				}
 				continue
 			}
 			return res, nil
@@ -273,19 +320,28 @@ func (x *exchange) again(k health.Kind) *http.Response {
 		return nil
 	}
 	x.fresh()
-	res, err := x.dispatch()
+	res, err := x.follow()
 	if err != nil {
 		if !errors.Is(err, context.Canceled) {
 			x.rec.Cause = err.Error()
 		}
 		return nil
 	}
+	return res
+}
+
+// follow asks the endpoint that is booked for a stream that can follow the head which the client has.
+func (x *exchange) follow() (*http.Response, error) {
+	res, err := x.dispatch()
+	if err != nil {
+		return nil, err
+	}
 	if err := x.proper(res); err != nil {
-		return nil
+		return nil, err
 	}
 	if res.StatusCode != http.StatusOK || !isEventStream(res.Header) {
 		res.Body.Close()
-		return nil
+		return nil, errBroken()
 	}
-	return res
+	return res, nil
 }

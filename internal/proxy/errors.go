@@ -40,7 +40,7 @@ func (x *exchange) writeError(e *llmapi.Error) {
 	clear(h)
 	x.ownHeaders()
 	h[headerReason] = []string{e.Reason}
-	if x.sent { // it may have been processed: doing so again would be waste
+	if x.sent && wouldRetry(e.Status) { // it may have been processed: doing so again would be waste
 		h[headerNoRetry] = noRetry
 	}
 	if e.RetryAfter > 0 {

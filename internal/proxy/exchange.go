@@ -33,6 +33,7 @@ type exchange struct {
 	limitText []string // the limit as its header says it
 
 	target  pool.Target
+	at      int // the choice that is asked
 	picked  pool.Request
 	pool    *pool.Pool
 	booking pool.Booking
@@ -164,7 +165,7 @@ func (x *exchange) record() {
 			r.CachedTokens = u.Cached
 		}
 	} else {
-		r.OutputTokens = x.result.Tokens
+		r.OutputTokens, r.Estimate = x.result.Tokens, 0 // there is nothing to compare it with
 	}
 	if m := x.p.cfg.Metrics; m != nil {
 		m.Done(r)

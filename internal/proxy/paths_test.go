@@ -68,7 +68,7 @@ func endings() []ending {
 		{name: "whole stream", endpoints: hs(stream(goodStream...)), body: streamBody, outcome: "ok", status: 200, served: 1, has: all},
 		{name: "stream without [DONE]", endpoints: hs(stream(delta("a"), finishStop)), body: streamBody, outcome: "ok", status: 200, served: 1, not: "error"},
 		{name: "client's fault", endpoints: hs(status(400, `{"error":{"message":"temperature"}}`), answerOK), outcome: "client_error", status: 400, served: 1, has: "temperature"},
-		{name: "too long", endpoints: hs(status(400, longBody)), outcome: "too_long", status: 400, served: 1, has: "maximum context length"},
+		{name: "too long", endpoints: hs(status(400, longBody)), outcome: "too_long", status: 400, served: 1, reason: "too_long", has: `"code":"context_length_exceeded"`},
 		{name: "500", endpoints: hs(status(500, `{"error":{"message":"boom"}}`), status(500, `{"error":{"message":"boom"}}`)), outcome: "upstream_error", status: 500, served: 1, noRetry: true, has: "boom"},
 		{name: "503 of another kind", endpoints: hs(status(503, `{"error":"x"}`), status(503, `{"error":"x"}`)), outcome: "upstream_error", status: 503, served: 1, noRetry: true},
 		{name: "429 everywhere", endpoints: hs(status(429, `{"error":{"message":"slow down"}}`, "Retry-After", "7"), status(429, `{"error":{"message":"slow down"}}`, "Retry-After", "7")), outcome: "shed", status: 429, attempts: "2", served: 2, has: "slow down", header: [2]string{"Retry-After", "7"}},

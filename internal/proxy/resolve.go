@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,6 +24,7 @@ func (x *exchange) resolve() *llmapi.Error {
 	if q := x.req; q != nil {
 		name = q.Model
 		x.picked.Blocks, x.picked.PromptBytes, x.picked.TokenIDs = q.Blocks, q.PromptBytes, q.TokenIDs
+		x.picked.WideBytes, x.picked.MediaBytes = q.WideBytes, q.MediaBytes
 		x.picked.MaxTokens, x.picked.N = q.MaxTokens, q.N*max(1, q.Prompts)
 		if q.PreviousResponse != "" {
 			x.picked.Sticky = x.p.sticky.find(q.PreviousResponse).endpoint
@@ -43,11 +45,6 @@ func (x *exchange) resolve() *llmapi.Error {
 	}
 	x.target = target
 	x.limit(name)
-	x.picked.Model = target.Served
-	if target.Rewritten {
-		x.rec.Served = target.Served
-		return x.rename(target.Served)
-	}
 	return nil
 }
 
@@ -68,21 +65,41 @@ func secondsText(d time.Duration) []string {
 	return []string{strconv.FormatFloat(d.Seconds(), 'f', -1, 64)}
 }
 
-// rename makes the endpoint read another model name: only that value's bytes change. The prompt is then that of the other
+// rename makes the endpoint read the model name of c: only that value's bytes change. The prompt is then that of the other
 // name, by which the engine's cache knows it.
-func (x *exchange) rename(served string) *llmapi.Error {
-	if x.req == nil { // the name is in the query
-		x.renameQuery(served)
+func (x *exchange) rename(c *pool.Choice) error {
+	said := x.rec.Model
+	served := cmp.Or(c.Served, said)
+	if x.picked.Model == served || said == "" {
+		x.picked.Model = served
 		return nil
 	}
-	if x.in.Header.Get("Content-Encoding") != "" {
+	renamed := x.picked.Model != "" || served != said // not what the scanner made the chain for
+	x.picked.Model = served
+	if x.rec.Served = ""; served != said {
+		x.rec.Served = served
+	}
+	switch {
+	case !renamed:
+	case x.req == nil: // the name is in the query
+		x.renameQuery(served)
+	case !x.canRename(c):
 		return &llmapi.Error{Status: http.StatusUnsupportedMediaType, Reason: llmapi.ReasonBadForm, Param: "Content-Encoding",
 			Message: fmt.Sprintf("model %q is an alias: its requests must be sent uncompressed", x.req.Model)}
+	default:
+		x.scanner.Rename(served)
+		x.picked.Blocks = x.req.Blocks
+		x.body.edit = edit{}
+		if served != said {
+			x.body.edit = edit{from: x.req.ModelStart, to: x.req.ModelEnd, with: string(x.req.ModelLiteral(served))}
+		}
 	}
-	x.scanner.Rename(served)
-	x.picked.Blocks = x.req.Blocks
-	x.body.edit = edit{from: x.req.ModelStart, to: x.req.ModelEnd, with: string(x.req.ModelLiteral(served))}
 	return nil
+}
+
+// canRename reports whether the request's body can be given c's name for the model.
+func (x *exchange) canRename(c *pool.Choice) bool {
+	return cmp.Or(c.Served, x.rec.Model) == x.rec.Model || x.in.Header.Get("Content-Encoding") == ""
 }
 
 // realtimeModel returns the model of a WebSocket: of the query, or the only one that is served. vLLM's clients name it
@@ -133,7 +150,7 @@ func (x *exchange) resolveStored() *llmapi.Error {
 	at := x.p.sticky.find(x.api.ResponseID)
 	for _, p := range x.p.cfg.Directory.Pools() {
 		if p == at.pool {
-			x.target = pool.Target{Pools: []*pool.Pool{p}}
+			x.target = pool.Target{{Pool: p}}
 			x.picked.Sticky = at.endpoint
 			return nil
 		}

@@ -17,6 +17,9 @@ func Choose(s *Snapshot, r *Request, hits []int32, exclude []uint64, rnd uint64)
 	if best.tier == noTier {
 		return Pick{Slot: -1, Full: pick.Full}
 	}
+	if best.tier == isFull && r.Open {
+		return Pick{Slot: -1, Reason: ReasonAllFull, Full: pick.Full}
+	}
 	slot, c, hit := v.among(s, hits, exclude, &kept, best, rnd)
 	pick.Slot, pick.Cost, pick.HitTokens = slot, c.sum(), int32(hit)
 	pick.Predicted, pick.Work = c.predicted, c.engine
@@ -153,7 +156,7 @@ func rank(admission uint8) uint8 {
 //
 // Full endpoints are set aside while they are the exception. When many are full, those few that are not would be sent
 // whatever comes, whoever holds its prefix; the hits would fall, the load would rise, and the pool would never come back.
-// Then all are compared by cost, as they are when every one is full.
+// Then all are compared by cost, as they are when every one is full. A request that can wait needs none of this.
 func (v *view) lowest(s *Snapshot, hits []int32, exclude []uint64, kept *[scratch]priced) (priced, Pick) {
 	best := priced{tier: noTier, cost: math.Inf(1)}
 	anyone, full := best, 0
@@ -175,7 +178,7 @@ func (v *view) lowest(s *Snapshot, hits []int32, exclude []uint64, kept *[scratc
 			kept[i] = pr
 		}
 	}
-	if v.p.Gates == GatesDefault && v.p.WhenFull == Seconds && full < v.candidates && full > max(1, v.candidates/crowd) {
+	if v.p.Gates == GatesDefault && v.p.WhenFull == Seconds && !v.request.Open && full < v.candidates && full > max(1, v.candidates/crowd) {
 		v.crowded = true
 		best.cost = anyone.cost
 	}
@@ -194,6 +197,9 @@ func (p *Pick) count(set GateSet) {
 func (v *view) price(e *Endpoint, i int, hit float64) (priced, GateSet) {
 	need := v.projected(e, hit)
 	set := v.full(e, need)
+	if v.request.Open && set != 0 && queue(e) == 0 {
+		set = 0 // nothing is going on there that could end: waiting would never
+	}
 	if set != 0 && v.p.WhenFull == Requests {
 		return priced{tier: isFull, cost: queue(e)}, set
 	}

@@ -164,3 +164,36 @@ func TestFullIsTheException(t *testing.T) {
 		t.Errorf("literal shortest queue: picked %d (%v), want 2", p.Slot, p.Reason)
 	}
 }
+
+// A request that can wait is never sent to a full endpoint, however many of them are full, save to one that has nothing to do.
+func TestOpen(t *testing.T) {
+	full := func(s *Snapshot, slots ...int) *Snapshot {
+		for _, i := range slots {
+			s.Endpoints[i].Waiting, s.Endpoints[i].Running, s.Endpoints[i].ForeignRunning, s.Endpoints[i].ForeignWaiting = 3, 8, 8, 3
+		}
+		return s
+	}
+	four := func() *Snapshot {
+		s := &Snapshot{Params: DefaultParams()}
+		for range 4 {
+			s.Endpoints = append(s.Endpoints, Endpoint{Known: true, BlockSize: 16, Blocks: 1000, MaxNumSeqs: 64, MaxModelLen: 32768})
+		}
+		return s
+	}
+	r := &Request{PromptTokens: 100, Open: true}
+	for rnd := range uint64(50) {
+		if p := Choose(full(four(), 0, 1, 2), r, []int32{96, 0, 0, 0}, nil, rnd); p.Slot != 3 {
+			t.Fatalf("picked %d, want the one that is not full", p.Slot)
+		}
+		if p := Choose(full(four(), 0, 1, 2, 3), r, nil, nil, rnd); p.Slot != -1 || p.Reason != ReasonAllFull || p.Full[GateWaiting] != 4 {
+			t.Fatalf("%+v, want none because all are full", p)
+		}
+	}
+	if p := Choose(full(four(), 0, 1, 2, 3), &Request{PromptTokens: 100}, nil, nil, 1); p.Slot < 0 {
+		t.Errorf("a request that cannot wait got none")
+	}
+	huge := &Request{PromptTokens: 20000, Open: true} // more than any memory holds
+	if p := Choose(full(four(), 0, 1, 3), huge, nil, nil, 1); p.Slot != 2 {
+		t.Errorf("%+v, want the one that has nothing to do", p)
+	}
+}

@@ -141,6 +141,10 @@ type Snapshot struct {
 type Request struct {
 	PromptTokens int32 // estimate; 0 means 1
 	MaxTokens    int32 // asked-for output limit; 0 unknown
+
+	// Open asks for an endpoint that is not full: if every one is, the pick has Slot -1 and ReasonAllFull. An endpoint with
+	// nothing to do is never full for such a request, or one that is too large for every memory would wait for ever.
+	Open bool
 }
 
 // Reason says what decided a pick.

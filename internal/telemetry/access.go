@@ -57,6 +57,8 @@ func appendIdentity(attrs []slog.Attr, r *Record) []slog.Attr {
 	attrs = appendString(attrs, "pool", r.Pool)
 	attrs = appendString(attrs, "endpoint", r.Endpoint)
 	attrs = appendString(attrs, "pick_reason", r.PickReason)
+	attrs = appendString(attrs, "window", r.Window)
+	attrs = appendString(attrs, "refused_by", r.RefusedBy)
 	attrs = append(attrs, slog.String("outcome", r.Outcome))
 	attrs = appendInt(attrs, "status", r.Status)
 	attrs = appendString(attrs, "error_reason", r.ErrorReason)

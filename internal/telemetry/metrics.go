@@ -31,8 +31,8 @@ type Metrics struct {
 	known atomic.Pointer[func(string) bool]
 
 	requests, prompt, generated, predicted, actual, actualPrompt *prometheus.CounterVec
-	picks, attempts                                              *prometheus.CounterVec
-	seconds, ttft, pickSeconds                                   *prometheus.HistogramVec
+	picks, attempts, window                                      *prometheus.CounterVec
+	seconds, ttft, pickSeconds, estimate                         *prometheus.HistogramVec
 
 	byRequest cache[requestKey, *requestHandles]
 	byPick    cache[pickKey, *pickHandles]
@@ -53,6 +53,8 @@ type requestHandles struct {
 	other                                              prometheus.Counter
 	seconds, ttft                                      prometheus.Observer
 	prompt, generated, predicted, actual, actualPrompt prometheus.Counter
+	window                                             *prometheus.CounterVec // by how
+	estimate                                           prometheus.Observer
 	traffic                                            *Traffic
 }
 
@@ -80,8 +82,8 @@ func New(b Build) *Metrics {
 	}
 	m.requests, m.prompt, m.generated = counter(nameRequests), counter(namePromptTokens), counter(nameGenerated)
 	m.predicted, m.actual, m.actualPrompt = counter(namePredictedHit), counter(nameActualHit), counter(nameActualPrompt)
-	m.picks, m.attempts = counter(namePicks), counter(nameAttempts)
-	m.seconds, m.ttft, m.pickSeconds = histogram(nameRequestSeconds), histogram(nameTTFT), histogram(namePickSeconds)
+	m.picks, m.attempts, m.window = counter(namePicks), counter(nameAttempts), counter(nameWindow)
+	m.seconds, m.ttft, m.pickSeconds, m.estimate = histogram(nameRequestSeconds), histogram(nameTTFT), histogram(namePickSeconds), histogram(nameEstimate)
 	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(b), &m.pools)
 	return m
 }
@@ -136,6 +138,12 @@ func (m *Metrics) Done(r *Record) {
 	if r.CachedTokens >= 0 {
 		add(h.actual, r.CachedTokens)
 		add(h.actualPrompt, r.PromptTokens)
+	}
+	if r.Window != "" {
+		h.window.WithLabelValues(r.Window).Inc()
+	}
+	if r.Estimate > 0 && r.PromptTokens > 0 {
+		h.estimate.Observe(float64(r.Estimate) / float64(r.PromptTokens))
 	}
 	h.traffic.done(r)
 }
@@ -202,7 +210,9 @@ func (m *Metrics) newHandles(k requestKey) *requestHandles {
 		generated: m.generated.WithLabelValues(k.model, k.pool),
 		predicted: m.predicted.WithLabelValues(k.model, k.pool),
 		actual:    m.actual.WithLabelValues(k.model, k.pool), actualPrompt: m.actualPrompt.WithLabelValues(k.model, k.pool),
-		traffic: m.trafficOf(k.pool),
+		window:   m.window.MustCurryWith(prometheus.Labels{"model": k.model, "pool": k.pool}),
+		estimate: m.estimate.WithLabelValues(k.pool),
+		traffic:  m.trafficOf(k.pool),
 	}
 	for _, o := range Outcomes() {
 		h.outcomes[o] = m.requests.WithLabelValues(k.model, k.pool, o)

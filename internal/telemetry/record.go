@@ -21,6 +21,17 @@ func Outcomes() []string {
 		OutcomeTimeout, OutcomeShed, OutcomeTooLong, OutcomeNoEndpoint}
 }
 
+// Ways in which a pool was chosen among those that serve a model with different windows, the values of the label how.
+const (
+	WindowDirect   = "direct"   // smaller windows were passed over: the prompt certainly exceeds them
+	WindowResent   = "resent"   // a smaller window's engine refused the prompt
+	WindowRefused  = "refused"  // the largest window's engine refused it too
+	WindowOverflow = "overflow" // the smaller window's pool was full, and may overflow
+)
+
+// Windows lists every value of the label how.
+func Windows() []string { return []string{WindowDirect, WindowResent, WindowRefused, WindowOverflow} }
+
 // failed says that an operator must see a request that ended so, whatever else is written.
 func failed(outcome string) bool {
 	switch outcome {
@@ -45,6 +56,10 @@ type Record struct {
 	Outcome     string // one of Outcomes
 	ErrorReason string // stable machine word of an error answer (unknown_model, timeout, ...)
 	Cause       string // internal cause of a failure, for the operator; never request or answer content
+
+	Window    string // how the pool was chosen among those with different windows, one of Windows; "" when it was the first
+	RefusedBy string // pool whose endpoint refused the prompt for its length before another one was asked
+	Estimate  int    // tokens of the prompt as estimated for the choice of a window; 0: not estimated
 
 	Status   int  // HTTP status the client got; 0 when it got none
 	Attempts int  // endpoints tried

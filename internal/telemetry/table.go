@@ -35,6 +35,8 @@ const (
 	namePicks          = "pointsman_picks_total"
 	namePickSeconds    = "pointsman_pick_seconds"
 	nameAttempts       = "pointsman_attempts_total"
+	nameWindow         = "pointsman_window_requests_total"
+	nameEstimate       = "pointsman_prompt_estimate_ratio"
 
 	nameInFlight      = "pointsman_in_flight_requests"
 	nameState         = "pointsman_endpoint_state"
@@ -84,6 +86,10 @@ func requestDefinitions() []Definition {
 			Help: "Time spent deciding on an endpoint."},
 		{Name: nameAttempts, Kind: Counter, Labels: []string{"pool", "endpoint", "outcome"},
 			Help: "Attempts to serve a request at an endpoint, by outcome; more than one per request when a connection could not be made."},
+		{Name: nameWindow, Kind: Counter, Labels: []string{"model", "pool", "how"},
+			Help: "Requests of models with several windows that did not simply go to the first pool, by how they ended in theirs: direct (certainly too long for a smaller one), resent (refused by a smaller one), refused (by all), overflow (the smaller one was full)."},
+		{Name: nameEstimate, Kind: Histogram, Labels: []string{"pool"}, Buckets: ratioBuckets(),
+			Help: "Prompt tokens as estimated for the choice of a window, by those that the engine counted; models with one window are not estimated."},
 	}
 }
 
@@ -132,6 +138,11 @@ func requestBuckets() []float64 {
 // queued behind long documents.
 func ttftBuckets() []float64 {
 	return []float64{.005, .01, .02, .035, .05, .075, .1, .15, .2, .3, .4, .6, .8, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 30, 60, 120, 300, 600}
+}
+
+// ratioBuckets are finest where an estimate should be, around 1.
+func ratioBuckets() []float64 {
+	return []float64{.25, .5, .7, .8, .9, .95, 1, 1.05, 1.1, 1.25, 1.5, 2, 4}
 }
 
 // pickBuckets: a pick takes microseconds; more than a millisecond means contention or a starved CPU.

@@ -42,7 +42,9 @@ func full() *Metrics {
 			Full: map[string]int{"waiting": 1}, BytesPerToken: 4}}
 	})
 	m.CollectDraining(func() int { return 0 })
-	m.Done(sample())
+	r := sample()
+	r.Window, r.Estimate = WindowResent, 4000
+	m.Done(r)
 	m.Pick("chat", "prefix", 3*time.Microsecond)
 	m.Attempt("chat", "10.0.0.3:8000", OutcomeOK)
 	return m
@@ -116,6 +118,8 @@ func TestNames(t *testing.T) {
 		"pointsman_prefix_actual_hit_tokens_total":    "model pool",
 		"pointsman_generated_tokens_total":            "model pool",
 		"pointsman_endpoint_hit_ratio":                "pool endpoint kind",
+		"pointsman_window_requests_total":             "model pool how",
+		"pointsman_prompt_estimate_ratio":             "pool",
 		"pointsman_draining_requests":                 "",
 		"pointsman_build_info":                        "version revision go_version",
 	}
