@@ -33,18 +33,20 @@ type answer struct {
 	tooLong bool
 	known   bool // the response's id was found, see keepResponse
 
-	hold    bool   // nothing of the body may go out yet: the next bytes may show that this is no answer
-	held    []byte // what was held back
-	pending []byte // goes out before anything else
-	partial bool   // the last read did not fill its buffer: what follows may take a while
-	tokens  int    // told to the booking
-	end     error  // given after pending; nil while the answer goes on
+	res     *http.Response // for its trailers
+	hold    bool           // nothing of the body may go out yet: the next bytes may show that this is no answer
+	held    []byte         // what was held back
+	pending []byte         // goes out before anything else
+	partial bool           // the last read did not fill its buffer: what follows may take a while
+	tokens  int            // told to the booking
+	end     error          // given after pending; nil while the answer goes on
+	torn    bool           // the end is to look abnormal
 }
 
 // attach makes res the answer of x.
 func (x *exchange) attach(res *http.Response) {
 	a := &x.answer
-	a.x, a.src, a.status, a.length = x, res.Body, res.StatusCode, res.ContentLength
+	a.x, a.res, a.src, a.status, a.length = x, res, res.Body, res.StatusCode, res.ContentLength
 	a.stream, a.empty = isEventStream(res.Header), true
 	a.json = res.StatusCode == http.StatusOK && mediaType(res.Header) == "application/json"
 	if res.StatusCode < 400 && plainEncoding(res.Header) {
@@ -96,7 +98,7 @@ func (a *answer) Read(p []byte) (int, error) {
 	}
 	for a.end == nil {
 		out := a.next(p)
-		if a.hold {
+		if a.hold && !a.remark() {
 			a.held = append(a.held, out...)
 			continue
 		}
@@ -187,6 +189,10 @@ func (a *answer) shows() bool {
 	return a.tap.Choice() || bad
 }
 
+// remark reports whether all there is so far are comments: they say nothing, so they need not be held back, and they keep
+// the connection alive.
+func (a *answer) remark() bool { return a.tap.Events() == 0 && a.tap.Between() }
+
 // withhold returns b without the last tail bytes of the answer. Those that are in held go too; what is out is out.
 func (a *answer) withhold(b []byte, tail int) []byte {
 	a.held = a.held[:len(a.held)-min(len(a.held), max(0, tail-len(b)))]
@@ -206,6 +212,7 @@ func (a *answer) finish(last []byte, err error) []byte {
 	if (errors.Is(err, io.EOF) || len(last) == 0 && a.said()) && a.complete() {
 		a.hold, a.end = false, io.EOF
 		x.outcome, x.rec.Status = a.statusOutcome(), a.status
+		cleanResponse(a.res.Trailer, x.booking.Endpoint().Name)
 		return last
 	}
 	if x.clientGone() && x.watch.cut.Load() == nil {
@@ -367,6 +374,7 @@ func (a *answer) cut(err error) {
 			a.end = io.EOF
 		}
 	}
+	a.torn = a.end != io.EOF
 	a.src.Close()
 }
 

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net/http"
 	"time"
@@ -80,6 +81,9 @@ func (x *exchange) ownHeaders() {
 // end releases everything that the exchange holds and writes its record. It runs deferred, so on panics too.
 func (x *exchange) end() {
 	x.watch.end()
+	if x.answer.torn && !x.in.ProtoAtLeast(1, 1) {
+		x.reset()
+	}
 	x.settle()
 	if x.booked {
 		x.endAttempt(x.outcome)
@@ -114,6 +118,24 @@ func (x *exchange) sendRest() {
 	if f, ok := x.w.(http.Flusher); ok && x.copied && x.answer.length > 0 && x.answer.socket == nil {
 		f.Flush()
 	}
+}
+
+// reset breaks the connection of an HTTP/1.0 client, to which a plain close would be the good end of its answer. nginx is one
+// unless it is told otherwise.
+func (x *exchange) reset() {
+	rc := http.NewResponseController(x.w)
+	_ = rc.Flush()
+	c, _, err := rc.Hijack()
+	if err != nil {
+		return // there is nothing else that would tell this client
+	}
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	if t, ok := c.(interface{ SetLinger(seconds int) error }); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = c.Close()
 }
 
 // poolOutcomes says what an outcome means for the endpoint.

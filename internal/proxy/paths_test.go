@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 )
 
 // ending is one way for a request to end, as the client, the record and the endpoints see it.
@@ -219,93 +218,6 @@ func TestGoesElsewhere(t *testing.T) {
 			r.idle()
 		})
 	}
-}
-
-// TestClientLeaves covers the client going away in each phase: the endpoint's connection is closed within a second,
-// nothing is tried again, and nothing stays booked.
-func TestClientLeaves(t *testing.T) {
-	t.Run("uploading", func(t *testing.T) {
-		ep := newEndpoint(t, answerOK)
-		r := newRig(t, []string{ep.URL})
-		c, _ := r.raw("POST " + chat + " HTTP/1.1\r\nHost: gw\r\nContent-Length: 1000\r\n\r\n" + chatBody[:20])
-		c.Close()
-		if rec := r.record(); rec["outcome"] != "client_cancelled" || ep.served.Load() != 0 {
-			t.Errorf("record %v, served %d", rec, ep.served.Load())
-		}
-		r.idle()
-	})
-	for name, handle := range map[string]func(*endpoint, http.ResponseWriter, *http.Request){
-		"before the head": func(e *endpoint, w http.ResponseWriter, r *http.Request) { e.untilLeft(r) },
-		"after the head": func(e *endpoint, w http.ResponseWriter, r *http.Request) {
-			answerStream(w)
-			e.untilLeft(r)
-		},
-		"in the stream": func(e *endpoint, w http.ResponseWriter, r *http.Request) {
-			answerStream(w, delta("a"))
-			e.untilLeft(r)
-		},
-		"while events flow": func(e *endpoint, w http.ResponseWriter, r *http.Request) {
-			for r.Context().Err() == nil {
-				answerStream(w, delta("a"))
-				pause(time.Millisecond)
-			}
-			e.untilLeft(r)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var ep *endpoint
-			arrived := make(chan struct{}, 1)
-			ep = newEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
-				arrived <- struct{}{}
-				handle(ep, w, r)
-			})
-			other := newEndpoint(t, answerOK)
-			r := newRig(t, []string{ep.URL})
-			c, br := r.raw(rawPost(streamBody))
-			<-arrived
-			if name != "before the head" {
-				if _, err := br.ReadString('\n'); err != nil {
-					t.Fatal(err)
-				}
-			}
-			c.Close()
-			ep.waitLeft(t)
-			rec := r.record()
-			if rec["outcome"] != "client_cancelled" {
-				t.Errorf("record %v", rec)
-			}
-			if n := rec["output_tokens"]; name == "while events flow" && (n == "" || n == "0") {
-				t.Errorf("what was generated does not count: %v", rec) // whether the read or the write failed first
-			}
-			if ep.served.Load() != 1 || other.served.Load() != 0 {
-				t.Errorf("served %d and %d", ep.served.Load(), other.served.Load())
-			}
-			r.idle()
-		})
-	}
-}
-
-// TestClientLeavesAtTheLastEvent: the official clients close when they have read [DONE], while the last chunk of the framing
-// is still under way. Nobody cancelled anything, and the endpoint did its work.
-func TestClientLeavesAtTheLastEvent(t *testing.T) {
-	var ep *endpoint
-	ep = newEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
-		answerStream(w, delta("a"), finishStop, "data: [DONE]\n\n")
-		ep.untilLeft(r)
-	})
-	r := newRig(t, []string{ep.URL})
-	c, br := r.raw(rawPost(streamBody))
-	for line := ""; !strings.Contains(line, "[DONE]"); {
-		var err error
-		if line, err = br.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.Close()
-	if rec := r.record(); rec["outcome"] != "ok" {
-		t.Errorf("record %v", rec)
-	}
-	r.idle()
 }
 
 // panics is a transport that fails as badly as code can.

@@ -13,6 +13,7 @@ func modifyResponse(res *http.Response) error {
 	x := exchangeOf(res.Request)
 	h := res.Header
 	cleanResponse(h, x.booking.Endpoint().Name)
+	cleanResponse(res.Trailer, x.booking.Endpoint().Name) // the names; the values come at the end, see finish
 	x.unshare(h)
 	x.answer.begun, x.answer.status = true, res.StatusCode
 	x.rec.Status = res.StatusCode

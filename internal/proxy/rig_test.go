@@ -42,6 +42,9 @@ func newRig(t testing.TB, endpoints []string, change ...func(*Config)) *rig {
 	r.current.Store(r.proxy)
 	r.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { r.current.Load().ServeHTTP(w, req) }))
 	r.server.Config.ErrorLog = quiet() // aborted answers and panics are part of the tests
+	r.server.Config.Protocols = new(http.Protocols)
+	r.server.Config.Protocols.SetHTTP1(true)
+	r.server.Config.Protocols.SetUnencryptedHTTP2(true)
 	r.server.Start()
 	t.Cleanup(func() {
 		r.server.CloseClientConnections()
@@ -150,6 +153,19 @@ func (r *rig) post(path, body string, header ...string) *http.Response {
 		r.t.Fatal(err)
 	}
 	return res
+}
+
+// clients speak HTTP/1.1 and HTTP/2, and leave every body as it is coded.
+func (r *rig) clients() map[string]*http.Client {
+	r.t.Helper()
+	list := map[string]*http.Client{}
+	for name, set := range map[string]func(*http.Protocols, bool){"HTTP/1.1": (*http.Protocols).SetHTTP1, "HTTP/2": (*http.Protocols).SetUnencryptedHTTP2} {
+		tr := &http.Transport{DisableCompression: true, Protocols: new(http.Protocols)}
+		set(tr.Protocols, true)
+		r.t.Cleanup(tr.CloseIdleConnections)
+		list[name] = &http.Client{Transport: tr}
+	}
+	return list
 }
 
 // read returns the body and the error at its end.
