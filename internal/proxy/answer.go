@@ -363,7 +363,7 @@ func (a *answer) cut(err error) {
 		x.rec.Cause = "the model server sent an error event"
 	}
 	how := x.p.cfg.CutStream
-	a.end = context.Canceled // ReverseProxy aborts the connection, and logs nothing
+	a.end, a.torn = context.Canceled, true // ReverseProxy aborts the connection, and logs nothing
 	if a.stream && a.tap != nil && how != CutAbort {
 		if own { // it is out already
 			a.pending = a.tap.EventEnd()
@@ -371,10 +371,9 @@ func (a *answer) cut(err error) {
 			a.pending = a.tap.CutEvent(c.as())
 		}
 		if how == CutErrorEvent {
-			a.end = io.EOF
+			a.end, a.torn = io.EOF, false
 		}
 	}
-	a.torn = a.end != io.EOF
 	a.src.Close()
 }
 

@@ -63,7 +63,7 @@ func TestHTTP10(t *testing.T) {
 				t.Errorf("coding %v, close %v, %v", res.TransferEncoding, res.Close, res.Header)
 			}
 			first := make([]byte, len(c.first))
-			if _, err := io.ReadFull(res.Body, first); err != nil || string(first) != c.first {
+			if _, err = io.ReadFull(res.Body, first); err != nil || string(first) != c.first {
 				t.Fatalf("%q, %v", first, err)
 			}
 			select {

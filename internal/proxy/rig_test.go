@@ -245,15 +245,6 @@ func (e *endpoint) untilLeft(r *http.Request) {
 	e.left <- struct{}{}
 }
 
-func (e *endpoint) waitLeft(t testing.TB) {
-	t.Helper()
-	select {
-	case <-e.left:
-	case <-time.After(time.Second):
-		t.Error("the endpoint's connection was still open after 1 s")
-	}
-}
-
 func answerOK(w http.ResponseWriter, r *http.Request) { answerJSON(w, 200, okJSON) }
 
 func answerJSON(w http.ResponseWriter, status int, body string) {
