@@ -113,7 +113,7 @@ func meaning(c *config.Config) string {
 	for _, p := range c.Pools {
 		parts = append(parts, poolMeaning(p))
 	}
-	parts = append(parts, modelsMeaning(c.Models))
+	parts = append(parts, modelsMeaning(c))
 	parts = append(parts, timesMeaning(c), "bodies up to "+c.MaxBodyText())
 	scheme := ""
 	if c.TLS != nil {
@@ -140,7 +140,11 @@ func timesMeaning(c *config.Config) string {
 	if len(follow) > 0 {
 		text += ", also for " + strings.Join(follow, ", ")
 	}
-	return fmt.Sprintf("%s; a pod needs terminationGracePeriodSeconds: %d and no preStop hook", text, int(c.GracePeriod().Seconds()))
+	pod := "and no preStop hook: drain_delay does its work"
+	if c.DrainDelay == 0 {
+		pod = "and the duration of its preStop hook, which has to do the work of drain_delay"
+	}
+	return fmt.Sprintf("%s; a pod needs terminationGracePeriodSeconds: %d %s", text, int(c.GracePeriod().Seconds()), pod)
 }
 
 func poolMeaning(p config.Pool) string {
@@ -201,7 +205,8 @@ func sourceMeaning(p config.Pool) string {
 	return plural(len(p.Endpoints), "endpoint")
 }
 
-func modelsMeaning(models []config.Model) string {
+func modelsMeaning(c *config.Config) string {
+	models := c.Models
 	if len(models) == 0 {
 		return "models: those that the endpoints list"
 	}
@@ -218,7 +223,11 @@ func modelsMeaning(models []config.Model) string {
 		if m.Serves != m.Name {
 			text += " (" + m.Serves + ")"
 		}
-		names = append(names, text+" in "+strings.Join(pools, ", then "))
+		text += " in " + strings.Join(pools, ", then ")
+		if m.Limit != c.Limit {
+			text += fmt.Sprintf(" with limit %s", m.Limit)
+		}
+		names = append(names, text)
 	}
 	return "models: those that the endpoints list, and " + strings.Join(names, ", ")
 }

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -52,6 +51,10 @@ type Gateway struct {
 func Start(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Gateway, error) {
 	g := &Gateway{log: log, dir: pool.NewDirectory(llmapi.NearMiss), metrics: telemetry.New(telemetry.Build{Version: Version()}), failed: make(chan error, 2)}
 	g.ctx, g.cancel = context.WithCancel(ctx)
+	secure, err := secureAPI(cfg, log)
+	if err != nil {
+		return nil, err
+	}
 	apiLn, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("opening the API listener %s: %w (the key is `listen`, the flag --listen)", cfg.Listen, err)
@@ -63,12 +66,6 @@ func Start(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Gateway,
 	}
 	g.apiAddr, g.adminAddr = dialable(apiLn.Addr()), dialable(adminLn.Addr())
 
-	var secure *tls.Config
-	if cfg.TLS != nil {
-		if secure, err = newTLS(*cfg.TLS, log); err != nil {
-			return nil, err
-		}
-	}
 	g.scheme = "http://"
 	g.proxy.Store(proxy.New(proxyConfig(cfg, g)))
 	g.metrics.KnownModel(g.dir.Known)

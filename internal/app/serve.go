@@ -156,7 +156,7 @@ func drain(ctx context.Context, g *Gateway, s os.Signal, signals <-chan os.Signa
 	if s == os.Interrupt {
 		delay = 0
 	}
-	g.log.Info("draining", "signal", s.String(), g.inFlight(), "drain_delay", delay.String(), "drain", patience.String())
+	g.log.Info("draining", slog.String("signal", s.String()), g.inFlight(), slog.String("drain_delay", delay.String()), slog.String("drain", patience.String()))
 	go func() {
 		for {
 			select {
@@ -164,7 +164,7 @@ func drain(ctx context.Context, g *Gateway, s os.Signal, signals <-chan os.Signa
 				if again == syscall.SIGHUP {
 					continue
 				}
-				g.log.Warn("cutting what is in flight", "signal", again.String(), g.inFlight())
+				g.log.Warn("cutting what is in flight", slog.String("signal", again.String()), g.inFlight())
 				cancel()
 			case <-ctx.Done():
 			}

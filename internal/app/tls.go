@@ -32,6 +32,14 @@ type fileStamp struct {
 // lookEvery bounds how often handshakes look at the files.
 const lookEvery = time.Second
 
+// secureAPI is newTLS of a configuration, nil without tls.
+func secureAPI(cfg *config.Config, log *slog.Logger) (*tls.Config, error) {
+	if cfg.TLS == nil {
+		return nil, nil
+	}
+	return newTLS(*cfg.TLS, log)
+}
+
 // newTLS reads the certificate and returns what the listener speaks: TLS 1.2 and later, HTTP/2 and HTTP/1.1.
 func newTLS(files config.TLS, log *slog.Logger) (*tls.Config, error) {
 	c := &certificate{files: files, log: log}

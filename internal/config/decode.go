@@ -357,7 +357,10 @@ const unknown = "?"
 // order of the file and remembered in seen.
 func (d *decoder) object(v value, fields []field) {
 	if v.kind != kindMap {
-		hint := "write key: value"
+		hint := "write {" + fields[0].name + ": ..., ...}"
+		if len(fields) <= 2 {
+			hint = "write {" + strings.ReplaceAll(names(fields), ",", ": ...,") + ": ...}"
+		}
 		if v.path == "" && strings.Contains(v.text, "://") || v.kind == kindList && v.path == "" {
 			hint = "an endpoints file is named by pools[].file"
 		}

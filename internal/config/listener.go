@@ -3,8 +3,8 @@ package config
 import (
 	"crypto/tls"
 	"errors"
-	"net/netip"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +16,7 @@ import (
 func (d *decoder) checkListener(c *Config) {
 	if item, ok := d.seen["cors"]; ok && item.kind == kindMap {
 		d.required(item, "origins", "say which pages may use the API")
+		d.adviseOrigins(c)
 	}
 	item, ok := d.seen["tls"]
 	if !ok || item.kind != kindMap {
@@ -26,20 +27,19 @@ func (d *decoder) checkListener(c *Config) {
 	if c.TLS.CertFile == "" || c.TLS.KeyFile == "" {
 		return
 	}
-	cert, ok := d.pemFile(d.seen["tls.cert_file"], c.TLS.CertFile)
-	key, ok2 := d.pemFile(d.seen["tls.key_file"], c.TLS.KeyFile)
+	cert, _, ok := d.pemFile(d.seen["tls.cert_file"], c.TLS.CertFile)
+	key, open, ok2 := d.pemFile(d.seen["tls.key_file"], c.TLS.KeyFile)
 	if !ok || !ok2 {
 		return
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		why := strings.TrimPrefix(err.Error(), "tls: ")
-		if strings.Contains(why, "PEM") {
-			why = "one of them holds none in PEM"
-		}
-		d.fail(d.seen["tls.cert_file"], "does not make a pair with key_file: "+why,
+		d.fail(d.seen["tls.cert_file"], "does not make a pair with key_file: "+pairFault(err, key),
 			"both in PEM: the certificate with its chain in cert_file, its private key in key_file")
 		return
+	}
+	if open {
+		d.warn(d.seen["tls.key_file"], "every user of this machine may read the key", "chmod 600, or defaultMode: 0400 of the secret's volume")
 	}
 	switch now := time.Now(); {
 	case now.After(pair.Leaf.NotAfter):
@@ -49,16 +49,63 @@ func (d *decoder) checkListener(c *Config) {
 	}
 }
 
+// pairFault says in our words why a certificate and a key are no pair.
+func pairFault(err error, key []byte) string {
+	why := strings.TrimPrefix(err.Error(), "tls: ")
+	switch {
+	case strings.Contains(why, "switched"), strings.Contains(why, "rather than a key"):
+		return "they are swapped, or key_file holds a certificate"
+	case strings.Contains(why, "PEM"):
+		return "one of them holds none in PEM"
+	case strings.Contains(string(key), "ENCRYPTED"):
+		return "the key is encrypted, and there is nobody to ask for its passphrase"
+	case strings.Contains(why, "does not match"):
+		return "the key is that of another certificate (the first in cert_file has to be the server's own)"
+	}
+	return "one of them cannot be decoded"
+}
+
 // maxPEM is the longest certificate or key file read; a chain has some thousand bytes.
 const maxPEM = 1 << 20
 
-func (d *decoder) pemFile(v value, path string) ([]byte, bool) {
-	data, err := readSome(path, maxPEM)
+// pemPath stores the path of a PEM file, and refuses the content of one without repeating it.
+func (d *decoder) pemPath(v value, dst *string) {
+	if v.kind == kindText && strings.Contains(v.text, "-----BEGIN") {
+		d.failShowing(v, "", "is PEM itself, want the path of a file that holds it", "write it into a file and name the file here")
+		return
+	}
+	d.path(v, dst)
+}
+
+// pemFile reads a certificate or key; open says that everybody may read it.
+func (d *decoder) pemFile(v value, path string) (data []byte, open, ok bool) {
+	info, err := os.Stat(path) // before opening: a pipe would block
+	if err == nil && !info.Mode().IsRegular() {
+		d.fail(v, "is not a file", "name the file itself, not its folder")
+		return nil, false, false
+	}
+	if err == nil {
+		data, err = readSome(path, maxPEM)
+	}
 	if err != nil {
 		rule, hint := unreadable(err)
 		d.fail(v, rule, hint)
+		return nil, false, false
 	}
-	return data, err == nil
+	return data, info.Mode().Perm()&0o004 != 0, true
+}
+
+// adviseOrigins warns where any page may use a key that is the gateway's.
+func (d *decoder) adviseOrigins(c *Config) {
+	if !slices.Contains(c.CORS.Origins, "*") {
+		return
+	}
+	for i := range c.Pools {
+		if c.Pools[i].APIKeyFile != "" {
+			d.warn(d.seen["cors.origins"], "every page that somebody opens may use the API with the key of pool "+c.Pools[i].Name, "list the origins")
+			return
+		}
+	}
 }
 
 // origins stores a list of origins.
@@ -94,7 +141,7 @@ func canonicalOrigin(text string) (string, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return "", errors.New("want an origin, scheme://host[:port]")
 	}
-	if u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.HasSuffix(text, "?") || strings.HasSuffix(text, "#") {
+	if u.Path != "" || strings.ContainsAny(text, "?#@") {
 		return "", errors.New("an origin has a scheme, a host and a port, and nothing else")
 	}
 	if strings.Contains(u.Host, "*") {
@@ -104,13 +151,14 @@ func canonicalOrigin(text string) (string, error) {
 	if !validHost(host) {
 		return "", errors.New("the host is neither an IP address nor a name")
 	}
-	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
+	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}
-	switch port := u.Port(); {
-	case port == "" && strings.HasSuffix(u.Host, ":"), port != "" && portRule(port, 1) != "":
+	port := u.Port()
+	if strings.HasSuffix(u.Host, ":") || port != "" && portRule(port, 1) != "" {
 		return "", errors.New("the port must be a number from 1 to 65535")
-	case port != "" && (u.Scheme != "http" || port != "80") && (u.Scheme != "https" || port != "443"):
+	}
+	if usual := map[string]string{"http": "80", "https": "443"}[u.Scheme]; port != "" && port != usual {
 		host += ":" + port
 	}
 	return u.Scheme + "://" + host, nil

@@ -133,6 +133,8 @@ func (d *decoder) share(v value, dst *float64) {
 func (d *decoder) duration(v value, dst *time.Duration, lo, hi time.Duration) {
 	n, err := time.ParseDuration(v.text)
 	switch {
+	case v.kind == kindInt && err == nil && n == 0:
+		d.fail(v, "must be at least "+shortDuration(lo), toDefault)
 	case v.kind == kindInt || v.kind == kindFloat:
 		d.fail(v, "a duration needs a unit: h, m, s or ms", "write "+v.text+"s or "+v.text+"m")
 	case v.kind != kindText:

@@ -51,8 +51,8 @@ func corsFields(c *CORS) []field {
 
 func tlsFields(t *TLS) []field {
 	return []field{
-		{"cert_file", func(d *decoder, v value) { d.path(v, &t.CertFile) }},
-		{"key_file", func(d *decoder, v value) { d.path(v, &t.KeyFile) }},
+		{"cert_file", func(d *decoder, v value) { d.pemPath(v, &t.CertFile) }},
+		{"key_file", func(d *decoder, v value) { d.pemPath(v, &t.KeyFile) }},
 	}
 }
 
@@ -102,7 +102,13 @@ func poolFields(p *Pool) []field {
 		}},
 		{"queue", func(d *decoder, v value) { d.object(v, queueFields(&p.Queue)) }},
 		{"hold", func(d *decoder, v value) { d.pause(v, &p.Hold, 0, longest) }},
-		{"overflow", func(d *decoder, v value) { d.boolean(v, &p.Overflow) }},
+		{"overflow", func(d *decoder, v value) {
+			if v.kind == kindText && closest(v.text, []string{"true", "false", "yes", "no", "on", "off"}) == "" {
+				d.fail(v, "want true or false", "write true: the next pool is the one after it in models[].pools")
+				return
+			}
+			d.boolean(v, &p.Overflow)
+		}},
 		{"api_key_file", func(d *decoder, v value) { d.keyFile(v, p) }},
 	}
 }

@@ -65,9 +65,9 @@ func looksSecret(text string) bool {
 	return false
 }
 
-// holdsSecret reports whether a text has a word in it that looksSecret.
+// holdsSecret reports whether a text has a word in it that looksSecret, or is a key in PEM.
 func holdsSecret(text string) bool {
-	return looksSecret(text) || slices.ContainsFunc(strings.FieldsFunc(text, func(r rune) bool {
+	return looksSecret(text) || strings.Contains(text, "-----BEGIN") || slices.ContainsFunc(strings.FieldsFunc(text, func(r rune) bool {
 		return r != '-' && r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	}), looksSecret)
 }
@@ -110,7 +110,15 @@ func otherWords() map[string]string {
 	return map[string]string{
 		"port": "listen", "bind": "listen", "addr": "listen", "address": "listen", "host": "listen",
 		"metrics": "admin", "metrics_addr": "admin", "admin_addr": "admin", "admin_listen": "admin",
-		"timeout": "limit", "idle_timeout": "idle", "stream_idle_timeout": "idle", "drain_timeout": "drain", "shutdown_timeout": "drain", "grace": "drain", "ttft_timeout": "first_byte", "ping": "keepalive", "heartbeat": "keepalive", "cert": "cert_file", "certificate": "cert_file", "allowed_origins": "origins", "allow_origins": "origins", "max_queue": "queue", "queue_size": "queue", "fallback": "overflow", "spillover": "overflow", "time_limit": "limit", "request_timeout": "limit", "read_timeout": "limit",
+		"timeout": "limit", "time_limit": "limit", "request_timeout": "limit", "read_timeout": "limit", "max_duration": "limit",
+		"idle_timeout": "idle", "stream_idle_timeout": "idle", "stream_timeout": "idle", "ttft_timeout": "first_byte", "ttft": "first_byte",
+		"drain_timeout": "drain", "shutdown_timeout": "drain", "grace": "drain", "grace_period": "drain", "termination_grace_period_seconds": "drain",
+		"pre_stop": "drain_delay", "lame_duck": "drain_delay", "shutdown_delay": "drain_delay",
+		"ping": "keepalive", "heartbeat": "keepalive", "ping_interval": "keepalive", "keepalive_seconds": "keepalive",
+		"cert": "cert_file", "certificate": "cert_file", "crt": "cert_file", "private_key": "key_file", "ssl": "tls", "https": "tls",
+		"allowed_origins": "origins", "allow_origins": "origins", "allow_origin": "origins",
+		"max_queue": "queue", "queue_size": "queue", "size": "max", "length": "max", "depth": "max",
+		"queue_timeout": "queue", "fallback": "overflow", "spillover": "overflow", "scale_to_zero": "hold", "cold_start": "hold",
 		"max_body_size": "max_body", "body_limit": "max_body", "client_max_body_size": "max_body",
 		"backends": "endpoints", "upstreams": "endpoints", "servers": "endpoints", "targets": "endpoints",
 		"urls": "endpoints", "url": "endpoints", "workers": "endpoints", "addresses": "endpoints",
@@ -119,7 +127,7 @@ func otherWords() map[string]string {
 		"api_key": "api_key_file", "key": "api_key_file", "token": "api_key_file", "apikey": "api_key_file", "password": "api_key_file",
 		"aliases": "models", "routes": "models", "logging": "log", "log_level": "log", "verbosity": "level",
 		"kv": "projected_kv", "max_kv": "projected_kv", "max_running": "max_num_seqs", "max_waiting": "waiting",
-		"target": "serves", "alias": "serves", "to": "serves", "pool": "pools", "hostname": "dns", "service": "dns",
+		"target": "serves", "alias": "serves", "to": "serves", "pool": "pools", "name": "pool", "hostname": "dns", "service": "dns",
 	}
 }
 
@@ -195,9 +203,12 @@ func normal(key string) string {
 // closest returns the word that text is probably a misspelling of, or "".
 func closest(text string, words []string) string {
 	text = normal(clip(text))
+	if slices.Contains(words, text) {
+		return text
+	}
 	best, bestDistance := "", 1+max(1, len(text)/3)
 	for _, w := range words {
-		if text == w || len(text) >= 3 && (strings.HasPrefix(w, text) || strings.HasPrefix(text, w)) {
+		if len(text) >= 3 && (strings.HasPrefix(w, text) || strings.HasPrefix(text, w)) {
 			return w
 		}
 		if n := distance(text, w); n < bestDistance && n < len(w) {

@@ -11,8 +11,25 @@ import (
 func (d *decoder) checkTimes(c *Config) {
 	c.FirstByte = d.follows("first_byte", c.FirstByte, c.Limit, "limit", d.failed("limit"))
 	c.Idle = d.follows("idle", c.Idle, c.Limit, "limit", d.failed("limit"))
-	if v, ok := d.seen["keepalive"]; ok && c.KeepAlive >= c.Limit && !d.failed("limit") {
+	d.adviseKeepAlive(c)
+}
+
+// usualIdle is the silence after which nginx and the load balancers of AWS end a connection unless told otherwise.
+const usualIdle = time.Minute
+
+// adviseKeepAlive warns of one that comes too late.
+func (d *decoder) adviseKeepAlive(c *Config) {
+	v, ok := d.seen["keepalive"]
+	if !ok || d.failed("limit") || d.failed("idle") {
+		return
+	}
+	switch {
+	case c.KeepAlive >= c.Limit:
 		d.warn(v, "is not shorter than limit, so none is ever sent", "15s is the default")
+	case c.KeepAlive >= c.Idle:
+		d.warn(v, "is not shorter than idle, "+shortDuration(c.Idle)+", which cuts the stream first", "15s is the default")
+	case c.KeepAlive >= usualIdle:
+		d.warn(v, "comes too late for nginx and load balancers, which end a silent connection after 60s unless told otherwise", "15s is the default")
 	}
 }
 
@@ -81,20 +98,40 @@ func (d *decoder) checkModelTimes(c *Config, m *Model, path string) bool {
 
 // adviseWaiting looks at how long a pool lets requests wait.
 func (d *decoder) adviseWaiting(c *Config, p *Pool, path string) {
+	ends, name := c.Limit, "limit"
+	if c.FirstByte < ends {
+		ends, name = c.FirstByte, "first_byte"
+	}
+	tooLong := "is not shorter than " + name + ", " + shortDuration(ends)
 	if v, ok := d.seen[path+".queue.wait"]; ok && p.Queue.Wait > 0 && p.Queue.Max == 0 {
 		d.warn(v, "has no effect without queue.max", "say how many may wait, like max: 100")
-	} else if ok && p.Queue.Wait >= c.Limit {
-		d.warn(v, "is not shorter than limit, "+shortDuration(c.Limit)+", so it never ends a wait", "remove the key")
+	} else if ok && p.Queue.Wait >= ends {
+		d.warn(v, tooLong+", so it never ends a wait", "remove the key")
 	}
 	if v, ok := d.seen[path+".queue.max"]; ok && p.Queue.Max > 0 && p.Gates == GatesOff {
 		d.warn(v, "nobody ever waits with gates: off, since no endpoint is full", "remove one of the two")
 	}
-	if v, ok := d.seen[path+".hold"]; ok && p.Hold >= c.Limit {
-		d.warn(v, "is not shorter than limit, "+shortDuration(c.Limit)+", which ends the wait first", "30s is enough where an endpoint starts in 20")
+	if v, ok := d.seen[path+".hold"]; ok && p.Hold >= ends {
+		d.warn(v, tooLong+", which ends the wait first", "30s is enough where an endpoint starts in 20")
 	}
-	if v, ok := d.seen[path+".overflow"]; ok && p.Overflow && len(c.Pools) == 1 {
-		d.warn(v, "there is no other pool to take what overflows", "remove the key")
+	if v, ok := d.seen[path+".overflow"]; ok && p.Overflow && !c.hasNext(p.Name) {
+		d.warn(v, "no model has a pool after this one to take what overflows", "remove the key, or put the larger pool after this one")
 	}
+}
+
+// hasNext reports whether some model may go on from a pool to another one: in its own order, or in that of the file.
+func (c *Config) hasNext(pool string) bool {
+	if c.Pools[len(c.Pools)-1].Name != pool {
+		return true
+	}
+	for i := range c.Models {
+		for j, p := range c.Models[i].Pools {
+			if p.Pool == pool && j < len(c.Models[i].Pools)-1 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // GracePeriod is the terminationGracePeriodSeconds that a pod of this gateway needs: its drain, and time to say that what is

@@ -104,6 +104,7 @@ func TestKeepAliveIsNoProgress(t *testing.T) {
 // TestModelLimits: a model's own limits hold for its requests, are advertised, and are named when they fire.
 func TestModelLimits(t *testing.T) {
 	for _, c := range []struct {
+		gateway   Limits
 		own       Limits
 		model     string
 		body      string
@@ -111,14 +112,17 @@ func TestModelLimits(t *testing.T) {
 		advertise string
 		has       string
 	}{
-		{Limits{Limit: 90 * time.Minute}, "m", chatBody, 90 * time.Minute, "5400", "1h30m0s (limit of the model in the configuration"},
-		{Limits{Limit: 500 * time.Millisecond}, "m", chatBody, 500 * time.Millisecond, "0.5", "500ms (limit of the model in"},
-		{Limits{Limit: time.Hour, FirstByte: time.Minute}, "m", streamBody, time.Minute, "3600", "1m0s (first_byte of the model in"},
-		{Limits{Limit: time.Minute}, "fast", chatBody, time.Hour, "3600", "1h0m0s (limit in the configuration"},
+		{Limits{}, Limits{Limit: 90 * time.Minute}, "m", chatBody, 90 * time.Minute, "5400", "1h30m0s (limit of the model in the configuration"},
+		{Limits{}, Limits{Limit: 500 * time.Millisecond}, "m", chatBody, 500 * time.Millisecond, "0.5", "500ms (limit of the model in"},
+		{Limits{}, Limits{Limit: time.Hour, FirstByte: time.Minute}, "m", streamBody, time.Minute, "3600", "1m0s (first_byte of the model in"},
+		{Limits{}, Limits{Limit: time.Minute}, "fast", chatBody, time.Hour, "3600", "1h0m0s (limit in the configuration"},
+		// what a model has from the gateway is the gateway's
+		{Limits{Limit: time.Hour, FirstByte: time.Minute}, Limits{Limit: 2 * time.Hour, FirstByte: time.Minute}, "m", streamBody, time.Minute, "7200", "1m0s (first_byte in the configuration"},
+		{Limits{Limit: time.Hour}, Limits{Limit: time.Hour, Idle: time.Minute}, "m", chatBody, time.Hour, "3600", "1h0m0s (limit in the configuration"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBubble(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-				func(cfg *Config) { cfg.Models = map[string]Limits{c.model: c.own} })
+				func(cfg *Config) { cfg.Limits, cfg.Models = c.gateway, map[string]Limits{c.model: c.own} })
 			begun := time.Now()
 			status, h, text, err := b.post(c.body)
 			if took := time.Since(begun); took != c.took || status != 504 || err != nil || !strings.Contains(text, c.has) || h.Get(headerLimit) != c.advertise {

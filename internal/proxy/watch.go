@@ -176,13 +176,15 @@ func (w *watch) timeout(key string, value time.Duration, code, what string) *cut
 		message: fmt.Sprintf("%s: %v (%s)", what, value, w.key(key, value))}
 }
 
-// key says where a limit is set. One that is as long as the whole follows from it.
+// key says where a limit is set. One that is as long as the whole follows from it, and one that is the gateway's too is the
+// gateway's: a model has only what differs.
 func (w *watch) key(name string, value time.Duration) string {
 	if value == w.limits.Limit {
 		name = "limit"
 	}
-	if w.limits != w.x.p.cfg.Limits {
-		return name + " of the model in the configuration of pointsman"
+	all := &w.x.p.cfg.Limits
+	if value != map[string]time.Duration{"limit": all.Limit, "first_byte": all.FirstByte, "idle": all.Idle}[name] {
+		name += " of the model"
 	}
 	return name + " in the configuration of pointsman"
 }
