@@ -27,6 +27,11 @@ type ended struct {
 // their ends.
 func open(t *testing.T, p *program, n, tokens int) func() []ended {
 	t.Helper()
+	return openWith(t, http.DefaultClient, p, n, tokens)
+}
+
+func openWith(t *testing.T, client *http.Client, p *program, n, tokens int) func() []ended {
+	t.Helper()
 	ends := make([]ended, n)
 	var started, done sync.WaitGroup
 	started.Add(n)
@@ -34,7 +39,7 @@ func open(t *testing.T, p *program, n, tokens int) func() []ended {
 		done.Go(func() {
 			body := chatBody([]message{{"user", words(i, 400)}}, tokens)
 			body["stream"] = true
-			r, err := http.Post(p.api+"/v1/chat/completions", "application/json", jsonBody(body))
+			r, err := client.Post(p.api+"/v1/chat/completions", "application/json", jsonBody(body))
 			if err != nil {
 				started.Done()
 				ends[i].err = err
