@@ -6,7 +6,7 @@ LDFLAGS  := -s -w
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-go clients race lint vuln fuzz bench e2e-vllm size ci clean
+.PHONY: help build demo test test-go clients race lint vuln fuzz bench bench-http e2e-vllm size ci clean
 
 help: ## Show this list.
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ fuzz: ## Every fuzz target for FUZZTIME (default 30s).
 
 bench: build ## Benchmarks, benchstat-ready, and the process measurements (latency, CPU, memory).
 	test/bench
+
+bench-http: build ## Streams against HAProxy and a bare reverse proxy: CPU per event, added latency (installs HAProxy).
+	test/bench-http
 
 e2e-vllm: build ## The main job on real vLLM servers (CPU build from PyPI; a few GB and minutes).
 	test/e2e-vllm/run

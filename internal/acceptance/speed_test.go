@@ -32,6 +32,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "server":
 		role(http.HandlerFunc(instantServer))
+	case "events":
+		role(eventSource())
 	case "bare":
 		role(bareProxy(os.Getenv("POINTSMAN_TARGET")))
 	case "awake":

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"sync"
 	"syscall"
 	"time"
 
@@ -77,6 +78,8 @@ func newLog(cfg *config.Config, w io.Writer) (*slog.Logger, *slog.LevelVar) {
 }
 
 func runServe(ctx context.Context, f config.Flags, cfg *config.Config, log *slog.Logger, level *slog.LevelVar) int {
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	signals := make(chan os.Signal, 4)
@@ -87,6 +90,7 @@ func runServe(ctx context.Context, f config.Flags, cfg *config.Config, log *slog
 		log.Error("start refused", "err", err.Error())
 		return 1
 	}
+	beside.Go(func() { keepAwake(ctx) })
 	changed := watch(ctx, cfg.Path, time.Second)
 	for {
 		select {
