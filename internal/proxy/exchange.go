@@ -72,10 +72,17 @@ func (x *exchange) ownHeaders() {
 	h := x.w.Header()
 	h[headerRequestID] = []string{x.rec.ID}
 	h[headerLimit] = x.limitText
-	if x.p.leaving.Load() {
+	if x.p.leaving.Load() || x.vague() {
 		h["Connection"] = closing // HTTP/2: net/http sends GOAWAY for it
 	}
 	x.share()
+}
+
+// vague reports whether another proxy may see the end of the request elsewhere than net/http does. That takes a chunked body
+// whatever Content-Length stands beside it, and hides it from us; and it reads HTTP/1.0 past a Transfer-Encoding. RFC 9112, 6.1
+// has such a connection closed: what follows on it may be a part of this request.
+func (x *exchange) vague() bool {
+	return x.in.ProtoMajor == 1 && (x.in.ProtoMinor == 0 || x.in.ContentLength < 0)
 }
 
 // end releases everything that the exchange holds and writes its record. It runs deferred, so on panics too.

@@ -63,6 +63,7 @@ func cleanRequest(h http.Header, id []string) {
 		}
 	}
 	delete(h, "Expect")                  // the whole body is here already
+	delete(h, "Te")                      // of this hop; ReverseProxy keeps it for gRPC
 	h["Accept-Encoding"] = identityValue // a compressed stream could not be watched
 	h["X-Request-Id"] = id
 }

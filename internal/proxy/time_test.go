@@ -156,6 +156,20 @@ func timedCases() []timed {
 		{name: "55 minutes of silence, not streamed", change: none, body: chatBody, handle: after(55 * time.Minute), status: 200, took: 55 * time.Minute, outcome: "ok"},
 		{name: "61 minutes of silence, not streamed", change: none, body: chatBody, handle: after(61 * time.Minute), status: 504, took: 60 * time.Minute, outcome: "timeout", has: "1h0m0s (limit in the configuration"},
 		{name: "59 minutes of events", change: none, body: streamBody, handle: everyMinute(59), status: 200, took: 59 * time.Minute, outcome: "ok", has: "[DONE]"},
+		{name: "59 minutes with long gaps and keep-alives", change: func(c *Config) { c.KeepAlive = 15 * time.Second }, body: streamBody, handle: func(w http.ResponseWriter, r *http.Request) {
+			answerStream(w)
+			time.Sleep(29 * time.Minute)
+			answerStream(w, delta("first"))
+			time.Sleep(30 * time.Minute)
+			answerStream(w, finishStop, doneEvent)
+		}, status: 200, took: 59 * time.Minute, outcome: "ok", has: string(commentLine) + delta("first") + string(commentLine)},
+		{name: "61 minutes with keep-alives", change: func(c *Config) { c.KeepAlive = 15 * time.Second }, body: streamBody, handle: streamAfter(61 * time.Minute), status: 200, took: 60 * time.Minute, outcome: "timeout", has: string(commentLine) + `data: {"error":{"message":"the request took longer than the gateway's time limit: 1h0m0s (limit in the configuration of pointsman)"`, broken: true},
+		{name: "55 minutes of silence, not streamed, with keep-alives", change: func(c *Config) { c.KeepAlive = 15 * time.Second }, body: chatBody, handle: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(55 * time.Minute)
+			_, _ = io.WriteString(w, okJSON)
+		}, status: 200, took: 55 * time.Minute, outcome: "ok", has: okJSON},
 		{name: "61 minutes of events", change: none, body: streamBody, handle: everyMinute(61), status: 200, took: 60 * time.Minute, outcome: "timeout", has: "total_timeout", broken: true},
 		{name: "first byte in time", change: func(c *Config) { c.FirstByte = 5 * time.Minute }, body: streamBody, handle: streamAfter(4 * time.Minute), status: 200, took: 4 * time.Minute, outcome: "ok"},
 		{name: "first byte late", change: func(c *Config) { c.FirstByte = 5 * time.Minute }, body: streamBody, handle: streamAfter(6 * time.Minute), status: 200, took: 5 * time.Minute, outcome: "timeout", has: "first_byte_timeout", broken: true},
@@ -175,7 +189,7 @@ func TestLimits(t *testing.T) {
 				begun := time.Now()
 				status, h, body, err := b.post(c.body)
 				took := time.Since(begun).Round(time.Microsecond)
-				if status != c.status || (err != nil) != c.broken || !strings.Contains(body, c.has) {
+				if status != c.status || (err != nil) != c.broken || !strings.Contains(body, c.has) || c.has == okJSON && body != okJSON {
 					t.Errorf("status %d, %v, body %s", status, err, body)
 				}
 				if took != c.took {
