@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,9 +94,11 @@ func runPage(t *testing.T, root, bin, page string, lines []string) {
 		}
 	}
 	var serving context.CancelFunc
+	var pid int // of the gateway
 	for _, line := range lines {
 		cmd := strings.ReplaceAll(replace(line), "bin/", bin+"/")
 		cmd = strings.ReplaceAll(cmd, "REQUEST_ID", "")
+		cmd = strings.ReplaceAll(cmd, "$(pidof pointsman)", strconv.Itoa(pid))
 		cmd = strings.ReplaceAll(cmd, " internal/", " "+root+"/internal/")
 		cmd = strings.ReplaceAll(cmd, "bin/pointsman explain ", "bin/pointsman explain --admin http://"+places["127.0.0.1:9090"]+" ")
 		cmd = strings.ReplaceAll(cmd, bin+"/pointsman explain", bin+"/pointsman explain --admin http://"+places["127.0.0.1:9090"])
@@ -107,7 +110,7 @@ func runPage(t *testing.T, root, bin, page string, lines []string) {
 			if !strings.Contains(cmd, "--config") {
 				cmd += " --listen " + places["127.0.0.1:8080"] + " --admin " + places["127.0.0.1:9090"]
 			}
-			serving = background(t, dir, cmd, places["127.0.0.1:8080"])
+			serving, pid = background(t, dir, cmd, places["127.0.0.1:8080"])
 			eventually(t, 10*time.Second, func() string {
 				r, err := http.Get("http://" + places["127.0.0.1:9090"] + "/readyz")
 				if err != nil {
@@ -147,7 +150,7 @@ func freePort(t *testing.T) string {
 }
 
 // background starts a server and returns when its port accepts; it ends with the test or with the returned function.
-func background(t *testing.T, dir, line, addr string) context.CancelFunc {
+func background(t *testing.T, dir, line, addr string) (end context.CancelFunc, pid int) {
 	t.Helper()
 	cmd := exec.Command("bash", "-c", "exec "+strings.TrimSuffix(strings.TrimSpace(line), "&"))
 	cmd.Dir = dir
@@ -157,7 +160,7 @@ func background(t *testing.T, dir, line, addr string) context.CancelFunc {
 		t.Fatal(err)
 	}
 	ended := false
-	end := func() {
+	end = func() {
 		if !ended {
 			ended = true
 			cmd.Process.Signal(syscall.SIGTERM)
@@ -180,5 +183,5 @@ func background(t *testing.T, dir, line, addr string) context.CancelFunc {
 		conn.Close()
 		return ""
 	})
-	return end
+	return end, cmd.Process.Pid
 }

@@ -102,7 +102,7 @@ func TestTermTellsWhoHasNoStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer upload.Close()
-	if _, err := io.WriteString(upload, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+	if _, err = io.WriteString(upload, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 5*time.Second, func() string {

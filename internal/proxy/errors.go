@@ -67,6 +67,9 @@ var noRetry = []string{"false"}
 // failCut answers an exchange that the watch ended before its answer had begun.
 func (x *exchange) failCut(c *cutCause) {
 	x.outcome = c.outcome
+	if x.rec.Cause == "" {
+		x.rec.Cause = c.message // names the timer
+	}
 	if c.status == 0 { // the client's own doing
 		panic(http.ErrAbortHandler)
 	}

@@ -120,7 +120,6 @@ func (x *exchange) intakeFailed(err error) {
 	case errors.Is(err, errTooLarge):
 		x.refuseEarly(tooLarge(x.p.cfg.MaxBody))
 	case cut != nil:
-		x.rec.Cause = err.Error()
 		x.commit()
 		_ = http.NewResponseController(x.w).EnableFullDuplex()
 		x.failCut(cut)
