@@ -19,7 +19,7 @@ type certificate struct {
 
 	mu     sync.Mutex
 	pair   *tls.Certificate
-	stamp  [2]fileStamp // of the files that pair was read from
+	stamp  [2]fileStamp // of the files when they were read last
 	looked time.Time
 }
 
@@ -49,28 +49,33 @@ func newTLS(files config.TLS, log *slog.Logger) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: c.get}, nil
 }
 
-// get is tls.Config's GetCertificate. A renewed pair that cannot be read leaves the old one in force.
+// get is tls.Config's GetCertificate. A renewed pair that cannot be read leaves the old one in force, and is read again once
+// one of its files changed again: the two are seldom written at the same moment.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.looked) >= lookEvery && c.stamps() != c.stamp {
-		if err := c.read(); err != nil {
-			c.log.Warn("the renewed certificate is not usable, the old one stays", "error", err)
-			c.looked = time.Now()
-		} else {
-			c.log.Info("certificate read again", "file", c.files.CertFile)
-		}
+	if time.Since(c.looked) < lookEvery {
+		return c.pair, nil
+	}
+	c.looked = time.Now()
+	if c.stamps() == c.stamp {
+		return c.pair, nil
+	}
+	if err := c.read(); err != nil {
+		c.log.Warn("the renewed certificate is not usable, the old one stays", "error", err)
+	} else {
+		c.log.Info("certificate read again", "file", c.files.CertFile, "valid_until", c.pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	return c.pair, nil
 }
 
 func (c *certificate) read() error {
-	stamp := c.stamps()
+	c.stamp = c.stamps() // before reading: what is written meanwhile is a change
 	pair, err := tls.LoadX509KeyPair(c.files.CertFile, c.files.KeyFile)
 	if err != nil {
 		return fmt.Errorf("reading the certificate %s: %w (the keys are tls.cert_file and tls.key_file)", c.files.CertFile, err)
 	}
-	c.pair, c.stamp, c.looked = &pair, stamp, time.Now()
+	c.pair = &pair
 	return nil
 }
 

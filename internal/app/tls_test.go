@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,7 +56,8 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	var logged lockedBuffer
+	g, err := Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&logged, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,11 +97,66 @@ func TestTLS(t *testing.T) {
 	if res := get(func(*http.Transport) {}); res.TLS.PeerCertificates[0].SerialNumber.Int64() != 2 {
 		t.Errorf("the certificate is number %v after the renewal", res.TLS.PeerCertificates[0].SerialNumber)
 	}
-	if err := os.WriteFile(key, []byte("torn"), 0o600); err != nil {
+	whole, err := os.ReadFile(key)
+	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(lookEvery + 100*time.Millisecond)
-	if res := get(func(*http.Transport) {}); res.TLS.PeerCertificates[0].SerialNumber.Int64() != 2 {
-		t.Error("a torn renewal took the old certificate away")
+	for _, content := range []string{"torn", "torn", string(whole)} { // said once, however often clients come; then all is well again
+		if err := os.WriteFile(key, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if content == "torn" {
+			if err := os.Chtimes(key, time.Time{}, time.Now().Truncate(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(lookEvery + 100*time.Millisecond)
+		if res := get(func(*http.Transport) {}); res.TLS.PeerCertificates[0].SerialNumber.Int64() != 2 {
+			t.Error("a torn renewal took the old certificate away")
+		}
+	}
+	if n := strings.Count(logged.String(), "is not usable, the old one stays"); n != 1 {
+		t.Errorf("the torn renewal was logged %d times:\n%s", n, logged.String())
+	}
+	if n := strings.Count(logged.String(), "certificate read again"); n != 2 {
+		t.Errorf("%d renewals were logged:\n%s", n, logged.String())
+	}
+}
+
+// lockedBuffer takes a log from several goroutines.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// A certificate that cannot be read is an error of the start that names the keys, and leaves no port taken.
+func TestStartWithoutCertificate(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	ln.Close()
+	cfg := config.Default()
+	cfg.Listen, cfg.Admin, cfg.TLS = addr, "127.0.0.1:0", &config.TLS{CertFile: "none.crt", KeyFile: "none.key"}
+	if _, err := Start(t.Context(), cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "tls.cert_file and tls.key_file") {
+		t.Errorf("%v", err)
+	}
+	if ln, err = net.Listen("tcp", addr); err != nil {
+		t.Errorf("the port is still taken: %v", err)
+	} else {
+		ln.Close()
 	}
 }
