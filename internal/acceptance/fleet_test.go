@@ -67,6 +67,7 @@ type scripted struct {
 	delay    atomic.Int64 // before an answer
 	handle   atomic.Pointer[http.HandlerFunc]
 	inFlight atomic.Int64
+	sick     atomic.Bool // its pages answer 503
 }
 
 const idlePage = `# TYPE vllm:num_requests_running gauge
@@ -93,6 +94,10 @@ func newScripted(t *testing.T, ln net.Listener) *scripted {
 }
 
 func (s *scripted) serve(w http.ResponseWriter, r *http.Request) {
+	if s.sick.Load() && r.Method == http.MethodGet {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
 	switch r.URL.Path {
 	case "/metrics":
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")

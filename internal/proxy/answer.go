@@ -37,6 +37,7 @@ type answer struct {
 	hold    bool           // nothing of the body may go out yet: the next bytes may show that this is no answer
 	held    []byte         // what was held back
 	pending []byte         // goes out before anything else
+	buffer  []byte         // of a body that was read before its head went out; see gather
 	partial bool           // the last read did not fill its buffer: what follows may take a while
 	tokens  int            // told to the booking
 	end     error          // given after pending; nil while the answer goes on
@@ -211,7 +212,10 @@ func (a *answer) finish(last []byte, err error) []byte {
 	x.result.Status = a.status
 	if (errors.Is(err, io.EOF) || len(last) == 0 && a.said()) && a.complete() {
 		a.hold, a.end = false, io.EOF
-		x.outcome, x.rec.Status = a.statusOutcome(), a.status
+		x.rec.Status = a.status
+		if !a.saysError() {
+			x.outcome = a.statusOutcome()
+		}
 		cleanResponse(a.res.Trailer, x.booking.Endpoint().Name)
 		return last
 	}
@@ -381,8 +385,14 @@ func (a *answer) cut(err error) {
 func (a *answer) brokeOff(err error) *cutCause {
 	c := &cutCause{reason: llmapi.ReasonCut, outcome: telemetry.OutcomeCut, code: "upstream_reset", status: http.StatusBadGateway,
 		message: "the model server's connection broke before the answer was complete"}
-	if errors.Is(err, io.EOF) {
-		c.code, c.message = "upstream_eof", "the model server ended the stream before the answer was complete"
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF) && !a.stream:
+		c.code, c.message = "upstream_eof", errEngineCut.message
+	case errors.Is(err, errEngineCut):
+		c.code = errEngineCut.code
+	}
+	if !a.stream {
+		c.message = "the model server's answer broke off before it was whole; the request may have been processed to its end and was not sent again"
 	}
 	return c
 }

@@ -40,6 +40,9 @@ func (dispatcher) RoundTrip(out *http.Request) (*http.Response, error) {
 	}
 	if res.StatusCode != http.StatusSwitchingProtocols {
 		x.attach(res)
+		if err := x.answer.gather(); err != nil {
+			return nil, err
+		}
 	}
 	return res, nil
 }

@@ -112,6 +112,7 @@ func (x *exchange) end() {
 	if x.scanner != nil { // not before Done: the pool reads the blocks until then
 		x.p.scanners.Put(x.scanner)
 	}
+	x.answer.release()
 	if x.answer.tap != nil {
 		x.p.taps.Put(x.answer.tap)
 	}

@@ -49,12 +49,18 @@ func leavings() []leaving {
 			}
 			e.untilLeft(r)
 		}},
-		{name: "inside an answer", body: chatBody, begun: true, handle: func(e *endpoint, w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Length", "1000")
-			answerJSON(w, 200, okJSON[:50])
-			_ = http.NewResponseController(w).Flush()
-			e.untilLeft(r)
-		}},
+		{name: "inside an answer", body: chatBody, begun: true, handle: inside("100000")},
+		{name: "inside a short answer", body: chatBody, handle: inside("1000")}, // its head waits for its body
+	}
+}
+
+// inside stops inside an answer of a length.
+func inside(length string) func(*endpoint, http.ResponseWriter, *http.Request) {
+	return func(e *endpoint, w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", length)
+		answerJSON(w, 200, okJSON[:50])
+		_ = http.NewResponseController(w).Flush()
+		e.untilLeft(r)
 	}
 }
 

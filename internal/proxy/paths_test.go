@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -53,9 +54,11 @@ func streamThenReset(pieces ...string) http.HandlerFunc {
 func resets(w http.ResponseWriter, r *http.Request) { reset(w) }
 
 // truncates promises more than it sends.
-func truncates(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Length", "10000")
-	answerJSON(w, 200, okJSON[:50])
+func truncates(promised int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(promised))
+		answerJSON(w, 200, okJSON[:50])
+	}
 }
 
 func endings() []ending {
@@ -84,7 +87,8 @@ func endings() []ending {
 		{name: "engine aborts", endpoints: hs(stream(delta("a"), delta("b")+finishAbort+doneEvent)), body: streamBody, outcome: "cut", status: 200, served: 1, has: delta("b") + `data: {"error":`, not: "abort\"}]", broken: true},
 		{name: "stream without blank lines", endpoints: hs(stream(noBlank)), body: streamBody, outcome: "ok", status: 200, served: 1, has: noBlank, not: "error"},
 		{name: "engine's error event", endpoints: hs(stream(delta("a"), "data: {\"error\": {\"message\": \"EngineCore encountered an issue.\", \"type\": \"InternalServerError\", \"param\": null, \"code\": 500}}\n\n", doneEvent)), body: streamBody, outcome: "cut", status: 200, served: 1, has: "EngineCore", not: "[DONE]", broken: true},
-		{name: "body cut short", endpoints: hs(truncates), outcome: "cut", status: 200, served: 1, broken: true},
+		{name: "body cut short", endpoints: hs(truncates(10_000)), outcome: "cut", status: 502, served: 1, reason: "cut", noRetry: true, has: "not sent again"},
+		{name: "long body cut short", endpoints: hs(truncates(100_000)), outcome: "cut", status: 200, served: 1, broken: true},
 		{name: "JSON cut short in good order", endpoints: hs(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, okJSON[:50])

@@ -16,6 +16,7 @@ import (
 type Proxy struct {
 	cfg     Config
 	reverse *httputil.ReverseProxy
+	buffers *copyBuffers
 	*lasting
 
 	limitText []string // see headerLimit; never changed
@@ -50,12 +51,13 @@ func New(cfg Config) *Proxy {
 	p.cfg.Previous = nil // its requests end by themselves
 	p.scanners.New = func() any { return new(llmapi.Scanner) }
 	p.taps.New = func() any { return new(llmapi.Stream) }
+	p.buffers = newCopyBuffers()
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		Transport:      dispatcher{},
 		ModifyResponse: modifyResponse,
 		ErrorHandler:   handleError,
-		BufferPool:     newCopyBuffers(),
+		BufferPool:     p.buffers,
 		ErrorLog:       slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelDebug),
 		// Streams and bodies of unknown length are flushed by ReverseProxy at each write. Bodies of known length
 		// are flushed in answer.go before a read that may wait: -1 here would cost each small answer a goroutine and
