@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -73,6 +74,33 @@ func TestCORS(t *testing.T) {
 	}
 	if res := ask(one, "GET", "/v1/models", ""); res.Header.Get("Vary") != "Origin" {
 		t.Errorf("vary %q: a cache would give this answer to a page", res.Header.Get("Vary"))
+	}
+}
+
+// TestCORSEverywhere: a page may read every kind of answer of ours, streams and errors among them, and the headers by which it
+// finds out more.
+func TestCORSEverywhere(t *testing.T) {
+	ep := newEndpoint(t, stream(delta("a"), finishStop, doneEvent))
+	r := newRig(t, []string{ep.URL}, func(c *Config) { c.CORS, c.MaxBody = &CORS{Origins: []string{"https://app.example"}}, 1<<10 })
+	down := newRig(t, []string{closedPort(t)}, func(c *Config) { c.CORS = &CORS{Origins: []string{"*"}} })
+	for _, c := range []struct {
+		rig        *rig
+		path, body string
+		status     int
+	}{
+		{r, chat, streamBody, 200}, {r, chat, strings.Repeat(" ", 2<<10), 413}, {r, "/v1/nothing", "{}", 404}, {r, chat, `{"model":"n","messages":[]}`, 404}, {r, "/v1/models", "", 405}, {down, chat, chatBody, 503},
+	} {
+		res := c.rig.post(c.path, c.body, "Origin", "https://app.example")
+		_, _ = read(res)
+		h := res.Header
+		if res.StatusCode != c.status || h.Get("Access-Control-Allow-Origin") != "https://app.example" || h.Get("Vary") != "Origin" || h.Get("X-Pointsman-Limit") != "3600" {
+			t.Errorf("%s: status %d, %v", c.path, res.StatusCode, h)
+		}
+		for _, name := range []string{"X-Pointsman-Request-Id", "X-Pointsman-Reason", "Retry-After", "X-Should-Retry", "X-Pointsman-Limit"} {
+			if !strings.Contains(h.Get("Access-Control-Expose-Headers"), name) {
+				t.Errorf("%s: %s is not exposed", c.path, name)
+			}
+		}
 	}
 }
 

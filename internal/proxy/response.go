@@ -46,7 +46,7 @@ func (x *exchange) upgrade(res *http.Response) error {
 	}
 	delete(x.w.Header(), "Connection") // Leave's word is for HTTP
 	x.watch.streaming.Store(true)
-	x.watch.last.set(x.now())
+	x.watch.last.set(max(1, x.now()))
 	x.answer.socket = &upgradedConn{conn: conn, x: x}
 	res.Body = x.answer.socket
 	x.commit()

@@ -25,7 +25,7 @@ type relay struct {
 	sent []*bytes.Buffer // by connection
 }
 
-func newRelay(t *testing.T, to string) *relay {
+func newRelay(t testing.TB, to string) *relay {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -75,18 +75,27 @@ func (y *relay) pass(c net.Conn, to string) {
 // take returns the ids of the requests that went through since the last call, read by a parser that forgives nothing.
 func (y *relay) take(t *testing.T) (ids []string) {
 	t.Helper()
+	for _, h := range y.heads(t) {
+		ids = append(ids, h["x-request-id"][0])
+	}
+	return ids
+}
+
+// heads is take with all headers, by their names in lower case.
+func (y *relay) heads(t *testing.T) (list []map[string][]string) {
+	t.Helper()
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	for _, b := range y.sent {
 		for b.Len() > 0 {
-			id, err := strictRequest(b)
+			h, err := strictRequest(b)
 			if err != nil {
 				t.Fatalf("on the endpoint's wire: %v", err)
 			}
-			ids = append(ids, id)
+			list = append(list, h)
 		}
 	}
-	return ids
+	return list
 }
 
 var (
@@ -95,25 +104,25 @@ var (
 	hopHeaders = []string{"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "expect", "http2-settings"}
 )
 
-// strictRequest reads one request and returns its id.
-func strictRequest(b *bytes.Buffer) (string, error) {
+// strictRequest reads one request and returns its headers.
+func strictRequest(b *bytes.Buffer) (map[string][]string, error) {
 	head, rest, ok := bytes.Cut(b.Bytes(), []byte("\r\n\r\n"))
 	if !ok {
-		return "", fmt.Errorf("no end of a head in %q", b.Bytes())
+		return nil, fmt.Errorf("no end of a head in %q", b.Bytes())
 	}
 	lines := strings.Split(string(head), "\r\n")
 	if !wireLine.MatchString(lines[0]) {
-		return "", fmt.Errorf("request line %q", lines[0])
+		return nil, fmt.Errorf("request line %q", lines[0])
 	}
 	h := map[string][]string{}
 	for _, line := range lines[1:] {
-		m := wireHeader.FindStringSubmatch(line)
+		m := wireHeader.FindStringSubmatch(latin1(line))
 		if m == nil {
-			return "", fmt.Errorf("header line %q", line)
+			return nil, fmt.Errorf("header line %q", line)
 		}
 		name := strings.ToLower(m[1])
 		if slices.Contains(hopHeaders, name) {
-			return "", fmt.Errorf("hop-by-hop header %q", line)
+			return nil, fmt.Errorf("hop-by-hop header %q", line)
 		}
 		h[name] = append(h[name], m[2])
 	}
@@ -122,10 +131,19 @@ func strictRequest(b *bytes.Buffer) (string, error) {
 		n, _ = strconv.Atoi(h["content-length"][0])
 	}
 	if n < 0 || n > len(rest) || len(h["host"]) != 1 || len(h["x-request-id"]) != 1 || !json.Valid(rest[:n]) {
-		return "", fmt.Errorf("length %d of %d, or no JSON, or not one host and id: %q", n, len(rest), head)
+		return nil, fmt.Errorf("length %d of %d, or no JSON, or not one host and id: %q", n, len(rest), head)
 	}
 	b.Next(len(head) + 4 + n)
-	return h["x-request-id"][0], nil
+	return h, nil
+}
+
+// latin1 makes a character of each byte.
+func latin1(s string) string {
+	runes := make([]rune, len(s))
+	for i := range len(s) {
+		runes[i] = rune(s[i])
+	}
+	return string(runes)
 }
 
 // smuggling is what a client may write to make two parsers disagree about where its request ends.
