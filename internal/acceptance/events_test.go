@@ -25,7 +25,7 @@ const (
 	eventHead = "HTTP/1.1 200 OK\r\ndate: Mon, 01 Jan 2029 00:00:00 GMT\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\n" +
 		"vary: Origin\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
 	eventText = `data: {"id":"chatcmpl-0123456789abcdef0123456789abcdef","object":"chat.completion.chunk","created":1861920000,"model":"m",` +
-		`"choices":[{"index":0,"delta":{"content":"%019d"},"logprobs":null,"finish_reason":null,"token_ids":null}],"system_fingerprint":null}` + "\n\n"
+		`"choices":[{"index":0,"delta":{"content":"%s"},"logprobs":null,"finish_reason":null,"token_ids":null}],"system_fingerprint":null}` + "\n\n"
 	lastText = `data: {"id":"chatcmpl-0123456789abcdef0123456789abcdef","object":"chat.completion.chunk","created":1861920000,"model":"m",` +
 		`"choices":[{"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":"length","stop_reason":null}]}` + "\n\n"
 	doneText = "data: [DONE]\n\n"
@@ -62,7 +62,7 @@ func (p *pacer) add(s *paced) {
 
 func (p *pacer) run() {
 	runtime.LockOSThread()
-	event := chunk(fmt.Sprintf(eventText, 0))
+	event := chunk(fmt.Sprintf(eventText, strings.Repeat("0", stampDigits)))
 	at := bytes.Index(event, stampMark) + len(stampMark)
 	end := bytes.Join([][]byte{chunk(lastText), chunk(doneText), []byte("0\r\n\r\n")}, nil)
 	due := time.Now()
@@ -107,7 +107,7 @@ func (p *pacer) run() {
 func eventSource() http.Handler {
 	p := &pacer{gap: 20 * time.Millisecond}
 	go p.run()
-	flat := bytes.Repeat(chunk(fmt.Sprintf(eventText, 1)), 32)
+	flat := bytes.Repeat(chunk(fmt.Sprintf(eventText, " word")), 32)
 	end := bytes.Join([][]byte{chunk(lastText), chunk(doneText), []byte("0\r\n\r\n")}, nil)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
