@@ -49,7 +49,8 @@ type paced struct {
 // pacer sends one event after the other, to each stream in turn, evenly over time: each of them is a wake-up of its own for
 // whoever passes it on. It is the dearest load there is for a number of events.
 type pacer struct {
-	gap time.Duration // between two events of one stream
+	gap  time.Duration // between two events of one stream
+	over atomic.Bool   // every stream ends at its turn
 	mu  sync.Mutex
 	all []*paced
 }
@@ -86,13 +87,13 @@ func (p *pacer) run() {
 			continue
 		}
 		var err error
-		if s.left > 0 {
+		if s.left > 0 && !p.over.Load() {
 			s.left--
 			strconv.AppendInt(event[:at], time.Now().UnixNano(), 10)
 			_, err = s.conn.Write(event)
 		} else {
 			_, err = s.conn.Write(end)
-			s.left--
+			s.left = -1
 		}
 		if err != nil || s.left < 0 {
 			p.mu.Lock()
@@ -103,9 +104,9 @@ func (p *pacer) run() {
 	}
 }
 
-// eventSource answers with as many events as the query asks for: paced so many per second, or flat out, in writes of 32.
-func eventSource() http.Handler {
-	p := &pacer{gap: 20 * time.Millisecond}
+// eventSource answers with as many events as the query asks for: one per gap of the pacer, which it starts, or flat out, in
+// writes of 32.
+func eventSource(p *pacer) http.Handler {
 	go p.run()
 	flat := bytes.Repeat(chunk(fmt.Sprintf(eventText, " word")), 32)
 	end := bytes.Join([][]byte{chunk(lastText), chunk(doneText), []byte("0\r\n\r\n")}, nil)
@@ -167,7 +168,8 @@ func readEvents(base, query string, n int, stamps bool) (reading, error) {
 		return got, err
 	}
 	if r.StatusCode != http.StatusOK {
-		return got, fmt.Errorf("reading events: status %d", r.StatusCode)
+		text, _ := io.ReadAll(r.Body)
+		return got, fmt.Errorf("reading events: status %d: %s", r.StatusCode, text)
 	}
 	buf := make([]byte, 64<<10)
 	var tail [len(doneText)]byte

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	case "server":
 		role(http.HandlerFunc(instantServer))
 	case "events":
-		role(eventSource())
+		role(eventSource(&pacer{gap: 20 * time.Millisecond}))
 	case "bare":
 		role(bareProxy(os.Getenv("POINTSMAN_TARGET")))
 	case "awake":

@@ -152,5 +152,5 @@ func part(sorted []time.Duration, percent int) float64 {
 	if len(sorted) == 0 {
 		return 0
 	}
-	return float64(sorted[len(sorted)*percent/100]) / 1e6
+	return float64(sorted[min(len(sorted)-1, len(sorted)*percent/100)]) / 1e6
 }
