@@ -68,6 +68,7 @@ type scripted struct {
 	handle   atomic.Pointer[http.HandlerFunc]
 	inFlight atomic.Int64
 	sick     atomic.Bool // its pages answer 503
+	posted   atomic.Int64
 }
 
 const idlePage = `# TYPE vllm:num_requests_running gauge
@@ -110,6 +111,9 @@ func (s *scripted) serve(w http.ResponseWriter, r *http.Request) {
 	case "/health":
 	default:
 		s.served.Add(1)
+		if r.Method == http.MethodPost {
+			s.posted.Add(1)
+		}
 		s.inFlight.Add(1)
 		defer s.inFlight.Add(-1)
 		if h := s.handle.Load(); h != nil {
