@@ -35,3 +35,16 @@ func TestEventsAllocateNothing(t *testing.T) {
 		t.Errorf("%v allocations per event", n)
 	}
 }
+
+// flusher is a ResponseWriter that does nothing.
+type flusher struct{ http.ResponseWriter }
+
+func (flusher) FlushError() error { return nil }
+
+// TestFlushAllocations: the flush of an event allocates nothing.
+func TestFlushAllocations(t *testing.T) {
+	s := &shown{ResponseWriter: flusher{}}
+	if n := testing.AllocsPerRun(1000, func() { _ = s.FlushError() }); n != 0 {
+		t.Errorf("%v allocations per flush", n)
+	}
+}

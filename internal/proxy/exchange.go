@@ -16,6 +16,7 @@ import (
 type exchange struct {
 	p     *Proxy
 	w     http.ResponseWriter
+	shown shown // w as ReverseProxy has it
 	in    *http.Request
 	start time.Time
 
@@ -55,7 +56,7 @@ type exchange struct {
 
 // begin starts the record and the timers of a request.
 func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{p: p, w: w, in: r, start: time.Now(), limitText: p.limitText}
+	x := &exchange{p: p, w: w, shown: shown{ResponseWriter: w}, in: r, start: time.Now(), limitText: p.limitText}
 	x.rec = telemetry.Record{ID: requestID(r.Header), Method: r.Method, Start: x.start, CachedTokens: -1}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.ctx, x.cancel = context.WithValue(ctx, exchangeKey{}, x), cancel

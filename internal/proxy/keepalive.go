@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/http"
+	"sync"
 	"time"
 
 	"pointsman.dev/pointsman/internal/llmapi"
@@ -16,6 +17,23 @@ var (
 	commentLine  = []byte(": keep-alive\n\n")
 	messagesPing = []byte("event: ping\ndata: {\"type\": \"ping\"}\n\n") // what this API itself sends
 )
+
+// shown is the ResponseWriter that ReverseProxy has. At the head of a stream it flushes from a goroutine of its own, whenever
+// that gets to run, and a keep-alive must not be written meanwhile. Everything else it does while it holds turn.
+type shown struct {
+	http.ResponseWriter
+	flush sync.Mutex
+}
+
+// FlushError implements what http.ResponseController looks for.
+func (s *shown) FlushError() error {
+	s.flush.Lock()
+	defer s.flush.Unlock()
+	return http.NewResponseController(s.ResponseWriter).Flush()
+}
+
+// Unwrap lets http.ResponseController find the rest.
+func (s *shown) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // began notes that the head of a stream has come, from which on silence can be broken. The caller holds turn.
 func (w *watch) began() {
@@ -47,6 +65,8 @@ func (w *watch) keepAlive(now, next time.Duration) (time.Duration, *cutCause) {
 	if w.x.api.Kind == llmapi.Messages {
 		line = messagesPing
 	}
+	w.x.shown.flush.Lock()
+	defer w.x.shown.flush.Unlock()
 	rc := http.NewResponseController(w.x.w)
 	_ = rc.SetWriteDeadline(time.Now().Add(lastWords)) // a client that takes nothing must not hold us here
 	_, err := w.x.w.Write(line)

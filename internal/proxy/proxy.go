@@ -156,7 +156,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) forward() {
 	in := x.in.WithContext(x.ctx)
 	in.Body, in.ContentLength, in.TransferEncoding, in.Trailer = http.NoBody, 0, nil, nil // the dispatcher attaches the stored one
-	x.p.reverse.ServeHTTP(x.w, in)
+	x.p.reverse.ServeHTTP(&x.shown, in)
 	x.copied = true
 }
 
