@@ -73,9 +73,9 @@ func TestTLS(t *testing.T) {
 		tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
 		change(tr)
 		defer tr.CloseIdleConnections()
-		res, err := (&http.Client{Transport: tr}).Get(g.API() + "/v1/nothing")
-		if err != nil {
-			t.Fatal(err)
+		res, fault := (&http.Client{Transport: tr}).Get(g.API() + "/v1/nothing")
+		if fault != nil {
+			t.Fatal(fault)
 		}
 		_, _ = io.Copy(io.Discard, res.Body)
 		res.Body.Close()
@@ -89,7 +89,7 @@ func TestTLS(t *testing.T) {
 	}); res.ProtoMajor != 1 || res.StatusCode != 404 {
 		t.Errorf("without HTTP/2: %s, status %d", res.Proto, res.StatusCode)
 	}
-	if _, err := tls.Dial("tcp", strings.TrimPrefix(g.API(), "https://"), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11}); err == nil {
+	if _, err = tls.Dial("tcp", strings.TrimPrefix(g.API(), "https://"), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11}); err == nil {
 		t.Error("TLS 1.1 is spoken")
 	}
 	writePair(t, dir, 2)
@@ -151,7 +151,7 @@ func TestStartWithoutCertificate(t *testing.T) {
 	ln.Close()
 	cfg := config.Default()
 	cfg.Listen, cfg.Admin, cfg.TLS = addr, "127.0.0.1:0", &config.TLS{CertFile: "none.crt", KeyFile: "none.key"}
-	if _, err := Start(t.Context(), cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "tls.cert_file and tls.key_file") {
+	if _, err = Start(t.Context(), cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "tls.cert_file and tls.key_file") {
 		t.Errorf("%v", err)
 	}
 	if ln, err = net.Listen("tcp", addr); err != nil {
