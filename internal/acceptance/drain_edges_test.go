@@ -3,6 +3,7 @@ package acceptance
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -174,4 +175,48 @@ func TestTermWithIdleConnections(t *testing.T) {
 	if took := time.Since(begun); took > 7*time.Second {
 		t.Errorf("it took %v", took)
 	}
+}
+
+// A client that reads nothing holds up neither the drain of the others nor the end.
+func TestTermWithClientThatReadsNothing(t *testing.T) {
+	servers, urls := fleet(t, 1)
+	endless := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		event := []byte(`data: {"choices":[{"index":0,"delta":{"content":"` + strings.Repeat("x", 8000) + `"}}]}` + "\n\n")
+		for r.Context().Err() == nil {
+			if _, err := w.Write(event); err != nil {
+				return
+			}
+		}
+	})
+	servers[0].handle.Store(&endless)
+	p := serveFile(t, "drain_delay: 0\ndrain: 500ms\npools:\n  - {name: a, "+list(urls...)+"}\n")
+	ready(t, p)
+	c, err := net.Dial("tcp", strings.TrimPrefix(p.api, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err = io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 41\r\n\r\n"+`{"model":"m","messages":[],"stream":true}`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, func() string {
+		if inFlight(t, p) != 1 {
+			return "not in flight"
+		}
+		return ""
+	})
+	time.Sleep(500 * time.Millisecond) // until every buffer is full
+	begun := time.Now()
+	signal(t, p, syscall.SIGTERM)
+	exits(t, p, 8*time.Second)
+	if took := time.Since(begun); took < 500*time.Millisecond {
+		t.Errorf("ended after %v with a drain of 500ms", took)
+	}
+	eventually(t, time.Second, func() string {
+		if n := servers[0].inFlight.Load(); n != 0 {
+			return fmt.Sprintf("the endpoint still works on %d", n)
+		}
+		return ""
+	})
 }
