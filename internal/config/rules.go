@@ -265,6 +265,9 @@ func (d *decoder) advise(c *Config) {
 	if v, ok := d.seen["max_body"]; ok && c.MaxBody < 1<<20 {
 		d.warn(v, "refuses long prompts and images", "64MiB is the default")
 	}
+	if v, ok := d.seen["cut_stream"]; ok && c.CutStream == CutErrorEvent {
+		d.warn(v, "a client that does not look at error events takes a cut answer for a whole one", "both is the default")
+	}
 	if host, _, err := net.SplitHostPort(c.Listen); err == nil && c.DebugHeaders && !loopback(host) {
 		d.warn(d.top("debug_headers"), "shows the addresses of endpoints to every client", "keep it for debugging")
 	}
