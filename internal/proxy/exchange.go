@@ -198,6 +198,7 @@ func (x *exchange) record() {
 	} else {
 		r.OutputTokens, r.Estimate = x.result.Tokens, 0 // there is nothing to compare it with
 	}
+	x.noteRetry()
 	if m := x.p.cfg.Metrics; m != nil {
 		m.Done(r)
 	}

@@ -27,8 +27,9 @@ type Proxy struct {
 
 // lasting is what outlives a change of the configuration: the Proxy that follows another shares it.
 type lasting struct {
-	bodies *storage
-	sticky stickies
+	bodies   *storage
+	sticky   stickies
+	failures failures
 
 	mu         sync.RWMutex
 	transports map[string]http.RoundTripper // by pool name

@@ -59,6 +59,7 @@ func appendIdentity(attrs []slog.Attr, r *Record) []slog.Attr {
 	attrs = appendString(attrs, "pick_reason", r.PickReason)
 	attrs = appendString(attrs, "window", r.Window)
 	attrs = appendString(attrs, "refused_by", r.RefusedBy)
+	attrs = appendString(attrs, "retry_reached", r.Reached)
 	attrs = append(attrs, slog.String("outcome", r.Outcome))
 	attrs = appendInt(attrs, "status", r.Status)
 	attrs = appendString(attrs, "error_reason", r.ErrorReason)

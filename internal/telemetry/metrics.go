@@ -31,7 +31,7 @@ type Metrics struct {
 	known atomic.Pointer[func(string) bool]
 
 	requests, prompt, generated, predicted, actual, actualPrompt *prometheus.CounterVec
-	picks, attempts, window                                      *prometheus.CounterVec
+	picks, attempts, window, retries, wasted                     *prometheus.CounterVec
 	seconds, ttft, pickSeconds, estimate                         *prometheus.HistogramVec
 
 	byRequest cache[requestKey, *requestHandles]
@@ -50,6 +50,7 @@ type (
 // requestHandles are the series of one model and pool, resolved once.
 type requestHandles struct {
 	outcomes                                           map[string]prometheus.Counter
+	retries, wasted                                    map[string]prometheus.Counter // by reached, by reason
 	other                                              prometheus.Counter
 	seconds, ttft                                      prometheus.Observer
 	prompt, generated, predicted, actual, actualPrompt prometheus.Counter
@@ -83,6 +84,7 @@ func New(b Build) *Metrics {
 	m.requests, m.prompt, m.generated = counter(nameRequests), counter(namePromptTokens), counter(nameGenerated)
 	m.predicted, m.actual, m.actualPrompt = counter(namePredictedHit), counter(nameActualHit), counter(nameActualPrompt)
 	m.picks, m.attempts, m.window = counter(namePicks), counter(nameAttempts), counter(nameWindow)
+	m.retries, m.wasted = counter(nameRetries), counter(nameWasted)
 	m.seconds, m.ttft, m.pickSeconds, m.estimate = histogram(nameRequestSeconds), histogram(nameTTFT), histogram(namePickSeconds), histogram(nameEstimate)
 	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(b), &m.pools)
 	return m
@@ -139,6 +141,13 @@ func (m *Metrics) Done(r *Record) {
 		add(h.actual, r.CachedTokens)
 		add(h.actualPrompt, r.PromptTokens)
 	}
+	add(h.wasted[r.Outcome], r.OutputTokens)
+	if r.Reached != "" {
+		h.retries[r.Reached].Inc()
+		if r.CachedTokens >= 0 && (r.Reached == ReachedEndpoint || r.Reached == ReachedTokens) {
+			add(h.wasted[WastedPrefill], r.PromptTokens-r.CachedTokens)
+		}
+	}
 	if r.Window != "" {
 		h.window.WithLabelValues(r.Window).Inc()
 	}
@@ -148,9 +157,9 @@ func (m *Metrics) Done(r *Record) {
 	h.traffic.done(r)
 }
 
-// add skips what is not positive: a counter panics on a negative number.
+// add skips what is not positive: a counter panics on a negative number. No counter counts nothing.
 func add(c prometheus.Counter, n int) {
-	if n > 0 {
+	if n > 0 && c != nil {
 		c.Add(float64(n))
 	}
 }
@@ -202,7 +211,6 @@ func (m *Metrics) handles(model, pool string) *requestHandles {
 func (m *Metrics) newHandles(k requestKey) *requestHandles {
 	k.model, k.pool = strings.ToValidUTF8(k.model, "?"), strings.ToValidUTF8(k.pool, "?")
 	h := &requestHandles{
-		outcomes:  make(map[string]prometheus.Counter),
 		other:     m.requests.WithLabelValues(k.model, k.pool, Other),
 		seconds:   m.seconds.WithLabelValues(k.model, k.pool),
 		ttft:      m.ttft.WithLabelValues(k.model, k.pool),
@@ -214,9 +222,14 @@ func (m *Metrics) newHandles(k requestKey) *requestHandles {
 		estimate: m.estimate.WithLabelValues(k.pool),
 		traffic:  m.trafficOf(k.pool),
 	}
-	for _, o := range Outcomes() {
-		h.outcomes[o] = m.requests.WithLabelValues(k.model, k.pool, o)
+	series := func(v *prometheus.CounterVec, values []string) map[string]prometheus.Counter {
+		out := make(map[string]prometheus.Counter, len(values))
+		for _, value := range values {
+			out[value] = v.WithLabelValues(k.model, k.pool, value)
+		}
+		return out
 	}
+	h.outcomes, h.retries, h.wasted = series(m.requests, Outcomes()), series(m.retries, Reaches()), series(m.wasted, Wastes())
 	return h
 }
 

@@ -23,7 +23,9 @@ disappear some minutes later. A value that is not known is absent, never zero.
 	b.WriteString("The usual `go_*` and `process_*` series of the Go runtime and the process, and `promhttp_*` of the page itself, come on top.\n\n")
 	b.WriteString("## Label values\n\n| label | values |\n|---|---|\n")
 	row(&b, "outcome", code(Outcomes()...))
-	row(&b, "reason", code("prefix", "load", "all_full", "only_one"))
+	row(&b, "reason of picks", code("prefix", "load", "all_full", "only_one"))
+	row(&b, "reason of wasted tokens", code(Wastes()...))
+	row(&b, "reached", code(Reaches()...))
 	row(&b, "state", code(states()...))
 	row(&b, "gate", code(gates()...))
 	row(&b, "kind", code("engine", "computed"))
@@ -32,6 +34,10 @@ An ` + "`outcome`" + ` says how the request ended for the client: ` + "`ok`" + `
 engine; ` + "`client_cancelled`" + ` the client went away first; ` + "`upstream_error`" + ` the endpoint failed before the answer began; ` + "`cut`" + ` it broke
 off after that; ` + "`timeout`" + ` the time limit ended it; ` + "`shed`" + ` refused for lack of room; ` + "`too_long`" + ` the prompt does not fit the model's
 window; ` + "`no_endpoint`" + ` there was nowhere to send it.
+
+` + "`reached`" + ` says how far the earlier attempt of a request had got that its client sends again: ` + "`unknown`" + ` it is not remembered, ` + "`nothing`" + ` no
+endpoint took it, ` + "`endpoint`" + ` it was sent to one, ` + "`tokens`" + ` tokens were generated for it. The earlier attempt is known by prompt, model and
+length; the last 4,096 requests without an answer are remembered.
 
 ## Histogram buckets
 
@@ -63,6 +69,9 @@ sum(rate(pointsman_prefix_actual_hit_tokens_total[5m])) / sum(rate(pointsman_pre
 
 # load that bypasses the gateway
 max_over_time(pointsman_endpoint_foreign_requests[10m]) > 0
+
+# share of the generated tokens that nobody got, by why
+sum by (reason) (rate(pointsman_wasted_tokens_total{reason!="repeated_prefill"}[5m])) / ignoring(reason) group_left sum(rate(pointsman_generated_tokens_total[5m]))
 
 # endpoints that are not in use
 pointsman_endpoint_state{state!="ready"} == 1

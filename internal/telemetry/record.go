@@ -32,6 +32,30 @@ const (
 // Windows lists every value of the label how.
 func Windows() []string { return []string{WindowDirect, WindowResent, WindowRefused, WindowOverflow} }
 
+// How far the earlier attempt of a request had got that a client sends again, the values of the label reached.
+const (
+	ReachedUnknown  = "unknown"  // it is not remembered, or it was answered
+	ReachedNothing  = "nothing"  // no endpoint took it
+	ReachedEndpoint = "endpoint" // it was sent to an endpoint; no token of it was seen
+	ReachedTokens   = "tokens"   // tokens were generated for it
+)
+
+// Reaches lists every value of the label reached.
+func Reaches() []string {
+	return []string{ReachedUnknown, ReachedNothing, ReachedEndpoint, ReachedTokens}
+}
+
+// WastedPrefill is the reason of prompt tokens that were computed again. The other reasons of wasted tokens are outcomes.
+const WastedPrefill = "repeated_prefill"
+
+// Wastes lists every value of the label reason of wasted tokens.
+func Wastes() []string {
+	return []string{OutcomeClientCancelled, OutcomeUpstreamError, OutcomeCut, OutcomeTimeout, WastedPrefill}
+}
+
+// Unanswered reports whether a request with this outcome ended without the answer that it may have got at another time.
+func Unanswered(outcome string) bool { return outcome == OutcomeClientCancelled || failed(outcome) }
+
 // failed says that an operator must see a request that ended so, whatever else is written.
 func failed(outcome string) bool {
 	switch outcome {
@@ -60,6 +84,8 @@ type Record struct {
 	Window    string // how the pool was chosen among those with different windows, one of Windows; "" when it was the first
 	RefusedBy string // pool whose endpoint refused the prompt for its length before another one was asked
 	Estimate  int    // tokens of the prompt as estimated for the choice of a window; 0: not estimated
+
+	Reached string // of a request that its client sent again: how far the earlier attempt had got, one of Reaches; "" for others
 
 	Status   int  // HTTP status the client got; 0 when it got none
 	Attempts int  // endpoints tried

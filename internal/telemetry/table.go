@@ -35,6 +35,8 @@ const (
 	namePicks          = "pointsman_picks_total"
 	namePickSeconds    = "pointsman_pick_seconds"
 	nameAttempts       = "pointsman_attempts_total"
+	nameRetries        = "pointsman_client_retries_total"
+	nameWasted         = "pointsman_wasted_tokens_total"
 	nameWindow         = "pointsman_window_requests_total"
 	nameEstimate       = "pointsman_prompt_estimate_ratio"
 
@@ -86,6 +88,10 @@ func requestDefinitions() []Definition {
 			Help: "Time spent deciding on an endpoint."},
 		{Name: nameAttempts, Kind: Counter, Labels: []string{"pool", "endpoint", "outcome"},
 			Help: "Attempts to serve a request at an endpoint, by outcome; more than one per request when a connection could not be made."},
+		{Name: nameRetries, Kind: Counter, Labels: []string{"model", "pool", "reached"},
+			Help: "Requests that their client marked as a retry (x-stainless-retry-count), by how far the earlier attempt had got here."},
+		{Name: nameWasted, Kind: Counter, Labels: []string{"model", "pool", "reason"},
+			Help: "Tokens computed for nothing, at least: generated for answers that did not reach their end, by the outcome, and uncached prompt tokens of clients' retries whose earlier attempt had been at an endpoint (repeated_prefill)."},
 		{Name: nameWindow, Kind: Counter, Labels: []string{"model", "pool", "how"},
 			Help: "Requests of models with several windows that did not simply go to the first pool, by how they ended in theirs: direct (certainly too long for a smaller one), resent (refused by a smaller one), refused (by all), overflow (the smaller one was full)."},
 		{Name: nameEstimate, Kind: Histogram, Labels: []string{"pool"}, Buckets: ratioBuckets(),

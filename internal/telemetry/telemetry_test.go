@@ -118,6 +118,8 @@ func TestNames(t *testing.T) {
 		"pointsman_prefix_actual_hit_tokens_total":    "model pool",
 		"pointsman_generated_tokens_total":            "model pool",
 		"pointsman_endpoint_hit_ratio":                "pool endpoint kind",
+		"pointsman_client_retries_total":              "model pool reached",
+		"pointsman_wasted_tokens_total":               "model pool reason",
 		"pointsman_window_requests_total":             "model pool how",
 		"pointsman_prompt_estimate_ratio":             "pool",
 		"pointsman_draining_requests":                 "",
