@@ -27,11 +27,10 @@ PIECE_ONLY = {"body-cut", "chunked-cut"}
 
 
 class Gateway:
-    def __init__(self, engine, mode, name):
+    def __init__(self, engine, mode, name, limits):
         config = OUT / f"cut-{name}.yaml"
-        config.write_text(f"listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\ncut_stream: {mode}\nidle: 1s\nlimit: {'3s' if name == mode else '120s'}\n"
-                          f"{'' if name == mode else 'first_byte: 120s'}\ndrain: 300ms\ndrain_delay: 0s\npools:\n  - {{name: a, endpoints: [{engine.url}]}}\n"
-                          .replace("idle: 1s", "idle: 1s" if name == mode else "idle: 120s"))
+        config.write_text(f"listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\ncut_stream: {mode}\n{limits}drain: 300ms\ndrain_delay: 0s\n"
+                          f"pools:\n  - {{name: a, endpoints: [{engine.url}]}}\n")
         self.log = open(OUT / f"cut-{name}.log", "w+")
         self.process = subprocess.Popen([ROOT / "bin/pointsman", "serve", "--config", config], stderr=self.log)
         for _ in range(200):
@@ -76,7 +75,7 @@ def shown():
 def shown_by(mode):
     got = {}
     engine = Engine()
-    gateway = Gateway(engine, mode, mode)
+    gateway = Gateway(engine, mode, mode, "limit: 3s\nidle: 1s\n")
     whole = clients(gateway.url, mode + "-whole", ["whole"])
     assert set(whole.values()) == {"looks complete"}, whole
     got |= clients(gateway.url, mode, SHARED)
@@ -92,7 +91,7 @@ def shown_by(mode):
 
     for case in OWN:
         engine = Engine()
-        gateway = Gateway(engine, mode, f"{mode}-{case}")
+        gateway = Gateway(engine, mode, f"{mode}-{case}", "limit: 120s\n")
 
         def meanwhile():
             wait_for(engine, 16)
