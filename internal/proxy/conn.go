@@ -20,6 +20,7 @@ type upstreamConn struct {
 	net.Conn
 	buffers       *sync.Pool // *[bigChunk]byte, for ReadFrom
 	read, written atomic.Int64
+	asked         atomic.Int64 // read when the request's first byte was about to be written; -1: it was not
 	writeFailed   atomic.Bool  // some bytes of the last request never left us
 	peerClosed    atomic.Bool  // reading ended by the peer's FIN
 	unacked       atomic.Int64 // bytes that the peer had not acknowledged when the connection failed, plus one; 0: not known
@@ -40,6 +41,9 @@ func (c *upstreamConn) Read(p []byte) (int, error) {
 }
 
 func (c *upstreamConn) Write(p []byte) (int, error) {
+	if c.asked.Load() < 0 {
+		c.asked.Store(c.read.Load())
+	}
 	n, err := c.Conn.Write(p)
 	if n > 0 {
 		c.written.Add(int64(n))
@@ -88,7 +92,15 @@ func (u *connUse) begin(info httptrace.GotConnInfo) {
 	u.conn, _ = c.(*upstreamConn)
 	if u.conn != nil {
 		u.read, u.written = u.conn.read.Load(), u.conn.written.Load()
+		u.conn.asked.Store(-1)
 	}
+}
+
+// unasked reports whether the answer that was got on a connection had come before the request was written: an endpoint sends more
+// than it is asked for. net/http closes such a connection, but may have handed it to the next request already, whose answer
+// this would be. What comes at the very moment of the request cannot be told.
+func (u *connUse) unasked() bool {
+	return u.conn != nil && u.conn.read.Load() == u.conn.asked.Load()
 }
 
 // staleWindow is how soon after being handed over a reused connection must break to count as one that the endpoint had

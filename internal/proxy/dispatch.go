@@ -241,8 +241,16 @@ func (x *exchange) send(t http.RoundTripper) (*http.Response, error) {
 	if err := x.upload.attach(&r, x.body, trace); err != nil {
 		return nil, err
 	}
-	return t.RoundTrip(r.WithContext(httptrace.WithClientTrace(x.ctx, trace)))
+	res, err := t.RoundTrip(r.WithContext(httptrace.WithClientTrace(x.ctx, trace)))
+	if err == nil && x.use.unasked() {
+		_ = x.use.conn.Close()
+		res.Body.Close()
+		return nil, errUnasked
+	}
+	return res, err
 }
+
+var errUnasked = errors.New("the endpoint had sent an answer before it was asked")
 
 func (x *exchange) gotConn(info httptrace.GotConnInfo) {
 	x.use.begin(info)
