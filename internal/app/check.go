@@ -223,7 +223,11 @@ func modelsMeaning(c *config.Config) string {
 		if m.Serves != m.Name {
 			text += " (" + m.Serves + ")"
 		}
-		text += " in " + strings.Join(pools, ", then ")
+		if len(pools) > 0 {
+			text += " in " + strings.Join(pools, ", then ")
+		} else {
+			text += " where endpoints list it"
+		}
 		if m.Limit != c.Limit {
 			text += fmt.Sprintf(" with limit %s", m.Limit)
 		}

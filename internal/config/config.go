@@ -207,8 +207,8 @@ type Model struct {
 	// Serves (`serves`, default Name) is the name that the endpoints know; the request's model is rewritten to it.
 	Serves string
 
-	// Pools (`pools`, default every pool in the order of the file) are the pools that may serve the name, in order of
-	// preference. At least one; Serves of each is resolved.
+	// Pools (`pools`, default nil = those whose endpoints list Serves, the smallest window first) are the pools that may
+	// serve the name, in order of preference; Serves of each is resolved.
 	Pools []ModelPool
 
 	// Limit, FirstByte and Idle (`limit`, `first_byte`, `idle`, default those of the gateway) hold for requests of this

@@ -154,12 +154,12 @@ func (d *decoder) checkModels(c *Config) {
 		if _, misspelt := d.seen[path+"."+unknown]; named && !serves && !pools && !timed && !misspelt {
 			d.fail(name, "the entry says nothing about the model", "add serves, pools or a limit; a model that endpoints list is routable without an entry")
 		}
-		d.checkModelPools(c, m, path, pools)
+		d.checkModelPools(c, m, path)
 	}
 }
 
 // checkModelPools resolves a model's pools.
-func (d *decoder) checkModelPools(c *Config, m *Model, path string, set bool) {
+func (d *decoder) checkModelPools(c *Config, m *Model, path string) {
 	if m.Serves == "" {
 		m.Serves = m.Name
 	}
@@ -167,11 +167,6 @@ func (d *decoder) checkModelPools(c *Config, m *Model, path string, set bool) {
 	for _, p := range c.Pools {
 		if p.Name != "" {
 			known = append(known, p.Name)
-		}
-	}
-	if !set {
-		for _, name := range known {
-			m.Pools = append(m.Pools, ModelPool{Pool: name})
 		}
 	}
 	first := map[string]bool{}

@@ -114,24 +114,9 @@ func (d *decoder) adviseWaiting(c *Config, p *Pool, path string) {
 	if v, ok := d.seen[path+".hold"]; ok && p.Hold >= ends {
 		d.warn(v, tooLong+", which ends the wait first", "30s is enough where an endpoint starts in 20")
 	}
-	if v, ok := d.seen[path+".overflow"]; ok && p.Overflow && !c.hasNext(p.Name) {
-		d.warn(v, "no model has a pool after this one to take what overflows", "remove the key, or put the larger pool after this one")
+	if v, ok := d.seen[path+".overflow"]; ok && p.Overflow && len(c.Pools) == 1 {
+		d.warn(v, "there is no other pool to take what overflows", "remove the key")
 	}
-}
-
-// hasNext reports whether some model may go on from a pool to another one: in its own order, or in that of the file.
-func (c *Config) hasNext(pool string) bool {
-	if c.Pools[len(c.Pools)-1].Name != pool {
-		return true
-	}
-	for i := range c.Models {
-		for j, p := range c.Models[i].Pools {
-			if p.Pool == pool && j < len(c.Models[i].Pools)-1 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // GracePeriod is the terminationGracePeriodSeconds that a pod of this gateway needs: its drain, and time to say that what is

@@ -36,11 +36,14 @@ func (c *Config) YAML() string {
 }
 
 func (m *Model) write(b *strings.Builder) {
-	pools := make([]string, len(m.Pools))
-	for i, p := range m.Pools {
-		pools[i] = fmt.Sprintf("{pool: %s, serves: %s}", scalar(p.Pool), scalar(p.Serves))
+	fmt.Fprintf(b, "  - name: %s\n    serves: %s\n", scalar(m.Name), scalar(m.Serves))
+	if len(m.Pools) > 0 { // else it goes where endpoints list it
+		pools := make([]string, len(m.Pools))
+		for i, p := range m.Pools {
+			pools[i] = fmt.Sprintf("{pool: %s, serves: %s}", scalar(p.Pool), scalar(p.Serves))
+		}
+		fmt.Fprintf(b, "    pools: [%s]\n", strings.Join(pools, ", "))
 	}
-	fmt.Fprintf(b, "  - name: %s\n    serves: %s\n    pools: [%s]\n", scalar(m.Name), scalar(m.Serves), strings.Join(pools, ", "))
 	fmt.Fprintf(b, "    limit: %s\n    first_byte: %s\n    idle: %s\n", shortDuration(m.Limit), shortDuration(m.FirstByte), shortDuration(m.Idle))
 }
 
