@@ -249,12 +249,15 @@ func deaf(t *testing.T) string {
 		t.Fatal(err)
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
-	for range 3 {
-		if c, err := net.DialTimeout("tcp", addr, 200*time.Millisecond); err == nil {
-			t.Cleanup(func() { c.Close() })
+	for range 5 {
+		c, err := net.DialTimeout("tcp", addr, 200*time.Millisecond)
+		if err != nil {
+			return "http://" + addr
 		}
+		t.Cleanup(func() { c.Close() })
 	}
-	return "http://" + addr
+	t.Fatal("the address still takes connections")
+	return ""
 }
 
 // TestExecutedOnce: among engines that fail, refuse, hang, close, are deaf or gone, in any order, with clients that try again,
@@ -265,16 +268,22 @@ func TestExecutedOnce(t *testing.T) {
 	if testing.Short() {
 		seeds = 8
 	}
+	c := newCounter(t) // of all seeds: the port of an engine that ended may be the next one's
 	parallel(seeds, 12, func(i int) {
-		t.Run(fmt.Sprint("seed=", i), func(t *testing.T) { executeOnce(t, uint64(i)) })
+		t.Run(fmt.Sprint("seed=", i), func(t *testing.T) { executeOnce(t, c, uint64(i)) })
 	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.Logf("%d bodies, %d executions, %d arrivals at engines", len(c.sent), len(c.executed), c.offered)
+	if len(c.executed) < len(c.sent)/2 {
+		t.Error("too few were executed: this proves nothing")
+	}
 }
 
-func executeOnce(t *testing.T, seed uint64) {
+func executeOnce(t *testing.T, c *counter, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	var mu sync.Mutex
 	all := deeds()
-	c := newCounter(t)
 	next := func() *deed {
 		mu.Lock()
 		defer mu.Unlock()
@@ -298,7 +307,8 @@ func executeOnce(t *testing.T, seed uint64) {
 			switch seed % 3 {
 			case 0:
 				go g.Drain(context.Background(), 100*time.Millisecond, 300*time.Millisecond)
-			case 1:
+			case 1: // its process ends
+				engines[0].Listener.Close()
 				engines[0].CloseClientConnections()
 			}
 		}
@@ -306,11 +316,6 @@ func executeOnce(t *testing.T, seed uint64) {
 		body := fmt.Sprintf(`{"model":"m","stream":%v,"messages":[{"role":"user","content":"%s"}]}`, i%2 == 0, words(int(seed)*1000+i, size))
 		c.tries(t, g, cl, body, i%2 == 0)
 	})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.executed) < requests/4 {
-		t.Errorf("only %d of %d requests were executed: this seed proves nothing", len(c.executed), requests)
-	}
 }
 
 // closedURL is an address at which nobody listens.
