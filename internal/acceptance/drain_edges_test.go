@@ -26,11 +26,11 @@ func h2c() *http.Client {
 // HTTP/2: streams of one connection finish after the client was told to go away, and a request within drain_delay is served
 // on that connection or, by the client's own choice, on another.
 func TestTermFinishesStreamsOfHTTP2(t *testing.T) {
-	p := drained(t, "drain_delay: 1s\n")
+	p := drained(t, "drain_delay: 2s\n")
 	client := h2c()
-	streams := openWith(t, client, p, 20, 60)
+	streams := openWith(t, client, p, 20, 200)
 	signal(t, p, syscall.SIGTERM)
-	eventually(t, 500*time.Millisecond, func() string { return notStatus(p.admin+"/readyz", 503) })
+	eventually(t, time.Second, func() string { return notStatus(p.admin+"/readyz", 503) })
 	for range 3 {
 		if a := post(client, nil, p.api+"/v1/chat/completions", chatBody([]message{{"user", "hello"}}, 4)); a.status != 200 {
 			t.Errorf("a request within drain_delay: status %d, %v", a.status, a.err)
