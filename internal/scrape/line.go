@@ -139,7 +139,7 @@ func (s *sample) parseValue(b []byte) error {
 // nameEnd returns the length of the metric name that a line starts with.
 func nameEnd(line []byte) int {
 	for i, c := range line {
-		if c == '{' || c == ' ' || c == '\t' {
+		if c != '_' && c != ':' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
 			return i
 		}
 	}
