@@ -27,7 +27,7 @@ const (
 	crowdGap = 500 * time.Millisecond
 
 	crowdBudget  = 200_000_000 // resident above idle while all run, bodies apart
-	returnBudget = 40_000_000  // resident above the start when all have ended: what the Go runtime keeps for the next crowd
+	returnBudget = 40_000_000  // resident above the start when all have ended: what `explain` remembers of the picks, and used code
 )
 
 // modelServer serves one model; post answers whatever asks it for work.
@@ -211,7 +211,7 @@ func (p *program) gauges(t *testing.T) map[string]float64 {
 
 func (p *program) inFlight(t *testing.T, n float64) {
 	t.Helper()
-	eventually(t, 15*time.Second, func() string {
+	eventually(t, 30*time.Second, func() string {
 		if now := p.gauges(t)["pointsman_in_flight_requests"]; now != n {
 			return fmt.Sprintf("%v requests are in flight, want %v", now, n)
 		}

@@ -51,8 +51,8 @@ type paced struct {
 type pacer struct {
 	gap  time.Duration // between two events of one stream
 	over atomic.Bool   // every stream ends at its turn
-	mu  sync.Mutex
-	all []*paced
+	mu   sync.Mutex
+	all  []*paced
 }
 
 func (p *pacer) add(s *paced) {

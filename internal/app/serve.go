@@ -91,6 +91,7 @@ func runServe(ctx context.Context, f config.Flags, cfg *config.Config, log *slog
 		return 1
 	}
 	beside.Go(func() { keepAwake(ctx) })
+	beside.Go(func() { g.giveBack(ctx) })
 	changed := watch(ctx, cfg.Path, time.Second)
 	for {
 		select {
