@@ -121,8 +121,11 @@ func (e *Error) responseError(sequence int) []byte {
 
 // responseCode is one of the few codes that Responses clients know.
 func (e *Error) responseCode() string {
-	if e.Status == http.StatusTooManyRequests {
+	switch {
+	case e.Status == http.StatusTooManyRequests:
 		return "rate_limit_exceeded"
+	case e.Code == codeTooLong:
+		return codeTooLong
 	}
 	return "server_error"
 }

@@ -158,7 +158,7 @@ var wordings = []struct {
 	{400, `{"object":"error","message":"The input (9000 tokens) is longer than the model's context length (8192 tokens).","type":"BadRequestError","param":null,"code":400}`},
 	{200, `The input (9000 tokens) is longer than the model's context length (8192 tokens).`},
 	{400, "Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of 9000"},
-	{400, "Input length (700001 tokens) exceeds the maximum allowed length (536826 tokens). Use a shorter input or enable --allow-auto-truncate."},
+	{400, "Trying to keep the first 9000 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens"},
 	{422, "{\"error\":\"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 500 `max_new_tokens`\",\"error_type\":\"validation\"}"},
 	{422, "{\"error\":\"Input validation error: `inputs` must have less than 4096 tokens. Given: 5000\",\"error_type\":\"validation\"}"},
 	{400, `{"object":"error","message":"The sum of prompt length (50849.0), query length (0) should not exceed max_num_tokens (32768)","type":"BadRequestError"}`},
@@ -191,6 +191,7 @@ func TestIsContextLength(t *testing.T) {
 		{400, `{"error":{"message":"max_tokens must be at least 1, got -1."}}`}, {413, `{"error":{"message":"Request exceeds the maximum size","type":"request_too_large"}}`},
 		{400, `{"error":{"message":"1 validation error:\n  {'type': 'missing', 'loc': ('body', 'x'), 'input': {'content': 'what is the maximum context length'}}"}}`},
 		{400, `Requested sample logprobs of 99, which is greater than max allowed: 20`}, {400, `string too long. Expected a string with maximum length 64`},
+		{400, `Input length (700001 tokens) exceeds the maximum allowed length (536826 tokens). Use a shorter input or enable --allow-auto-truncate.`}, // KV memory
 		{422, `Input validation error: best_of must be > 0`}, {500, `cannot schedule new futures after shutdown`}, {400, ``},
 	}
 	for _, c := range controls {

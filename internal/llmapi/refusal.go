@@ -10,14 +10,15 @@ const maxRefusal = 16 << 10
 
 // contextPhrases are the wordings of context-length refusals, lower case; a row
 // matches when all its parts occur. With the engine and version where each is
-// found; the list must not match other refusals of the same status.
+// found; the list must not match other refusals of the same status. SGLang's
+// "Input length ... exceeds the maximum allowed length" is none of them: it is
+// about the memory of that engine, not about the window.
 var contextPhrases = [...][2]string{
 	{"maximum context length", ""},                       // vLLM all versions, SGLang, OpenAI chat, OpenRouter
 	{"longer than the maximum model length", ""},         // vLLM engine check, multimodal
 	{"too long to fit into the model", ""},               // vLLM older
 	{"cannot be greater than max_model_len", ""},         // vLLM 0.32, output limit alone over the window
 	{"longer than the model's context length", ""},       // SGLang
-	{"input length", "exceeds the maximum allowed"},      // SGLang, KV pool
 	{"`inputs` tokens + `max_new_tokens` must be", ""},   // TGI
 	{"`inputs` must have less than", "tokens"},           // TGI
 	{"should not exceed max_num_tokens", ""},             // TensorRT-LLM
@@ -27,6 +28,8 @@ var contextPhrases = [...][2]string{
 	{"exceed_context_size_error", ""},                    // llama.cpp, type
 	{"context_length_exceeded", ""},                      // OpenAI, code
 	{"exceeds the context window", ""},                   // OpenAI Responses
+	{"greater than the context length", ""},              // LM Studio
+	{"context length of only", ""},                       // LM Studio, older
 	{"input tokens exceed the configured limit", ""},     // OpenAI Responses
 	{"exceed context limit", ""},                         // Anthropic
 	{"prompt is too long:", "maximum"},                   // Anthropic

@@ -42,8 +42,10 @@ type Request struct {
 	// PromptBytes is the length of the canonical text of all prompts; a token id
 	// counts 4 bytes, an image its nominal size.
 	PromptBytes int
-	WideBytes   int  // of those, bytes above 0x7f, about: text of scripts other than Latin
 	MediaBytes  int  // of those, the nominal sizes of images and sounds
+	WideBytes   int  // of the rest, bytes above 0x7f, about: text of scripts other than Latin
+	SameBytes   int  // of the rest, bytes that equal the one before, about: indentation, rules
+	Truncates   bool // the engine is asked to cut a prompt that is too long
 	Prompts     int  // number of prompts
 	Images      int  // number of images
 	TokenIDs    bool // the prompt came as token ids
@@ -79,6 +81,7 @@ type Scanner struct {
 
 	form form
 
+	census census // of the whole body
 	seen   uint64 // top-level keys so far, by row of topKeys
 	model  []byte
 	small  []byte // a short string that decides something
@@ -111,6 +114,7 @@ func (s *Scanner) Reset(api API) {
 	s.api, s.off, s.err = api, 0, nil
 	s.lx.reset()
 	s.form.reset()
+	s.census = census{}
 	s.req = Request{N: 1, Multipart: api.Body == Multipart}
 	s.seen, s.model, s.small, s.maxOut = 0, s.model[:0], s.small[:0], 0
 	s.skip, s.want, s.sink, s.to, s.depth = 0, wantTop, sinkNone, toPrompt, 0
@@ -160,7 +164,9 @@ func (s *Scanner) Close() (*Request, error) {
 	}
 	s.endPrompt()
 	r.PromptBytes += s.head.Len() + s.before
-	r.WideBytes = min(r.WideBytes+s.lx.escaped, r.PromptBytes-r.MediaBytes)
+	text := r.PromptBytes - r.MediaBytes
+	r.WideBytes = min(s.census.wide+s.lx.escaped, text)
+	r.SameBytes = min(s.census.same, text-r.WideBytes)
 	s.chain(s.model)
 	return r, nil
 }

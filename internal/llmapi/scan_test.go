@@ -93,6 +93,22 @@ var bodies = []struct {
 	{"render", "/v1/completions/render", `{"prompt":"abc"}`, Request{N: 1, Prompts: 1, PromptBytes: 3}},
 }
 
+// TestSameBytes: indentation and rules are counted apart from what a tokenizer makes words of, and a prompt that the engine
+// cuts by itself is never too long.
+func TestSameBytes(t *testing.T) {
+	plain := mustScan(t, complPath, `{"prompt":"`+strings.Repeat("abcdefg ", 100)+`"}`)
+	ruled := mustScan(t, complPath, `{"prompt":"`+strings.Repeat("-", 500)+strings.Repeat("\\n        x", 50)+`"}`)
+	if plain.SameBytes != 0 || ruled.SameBytes < 499+50*7 || ruled.SameBytes > ruled.PromptBytes {
+		t.Errorf("%d of %d, and %d of %d bytes", plain.SameBytes, plain.PromptBytes, ruled.SameBytes, ruled.PromptBytes)
+	}
+	for body, want := range map[string]bool{`{"input":"x","truncation":"auto"}`: true, `{"input":"x","truncation":"disabled"}`: false,
+		`{"input":"x","truncation":null}`: false, `{"input":"x","truncate_prompt_tokens":5}`: true} {
+		if got := mustScan(t, respPath, body); got.Truncates != want {
+			t.Errorf("%s: truncates %v", body, got.Truncates)
+		}
+	}
+}
+
 // TestScanner: every body of every API, at every split point.
 func TestScanner(t *testing.T) {
 	for _, tt := range bodies {
@@ -104,7 +120,7 @@ func TestScanner(t *testing.T) {
 			if want.PromptBytes == 0 {
 				want.PromptBytes = whole.PromptBytes // conversations: asserted by their chains
 			}
-			if d := cmp.Diff(want, whole, cmpopts.IgnoreFields(Request{}, "Blocks")); d != "" {
+			if d := cmp.Diff(want, whole, cmpopts.IgnoreFields(Request{}, "Blocks", "SameBytes")); d != "" {
 				t.Fatal(d)
 			}
 			if whole.HasModel {

@@ -41,7 +41,7 @@ const maxSmall = 256
 
 func (s *Scanner) scanJSON(p []byte) {
 	s.lx.feed(p)
-	s.req.WideBytes += wide(p)
+	s.census.count(p)
 	for s.err == nil {
 		t := s.lx.next()
 		switch t {
@@ -176,6 +176,8 @@ func (s *Scanner) take(w want, t token) {
 		s.takeNumber(w, t)
 	case wantModel, wantPrevious, wantStreamOpts, wantSampling:
 		s.takeOption(w, t)
+	case wantTruncation:
+		s.takeTruncation(t)
 	case wantSeed:
 		s.takeSeed(t)
 	case wantMessages, wantInput, wantHead:
@@ -314,6 +316,15 @@ func (s *Scanner) takeOption(w want, t token) {
 	}
 }
 
+// takeTruncation notes whether the engine may cut the prompt.
+func (s *Scanner) takeTruncation(t token) {
+	if t == tokString {
+		s.open(sinkSmall, wantTruncation)
+	} else {
+		s.ignore(t)
+	}
+}
+
 // takeConversation takes the messages, the input items or the system prompt.
 func (s *Scanner) takeConversation(w want, t token) {
 	switch {
@@ -444,12 +455,12 @@ func (s *Scanner) takeSeed(t token) {
 	s.digest.Reset()
 	_, _ = s.digest.Write(s.lx.key)
 	_, _ = s.digest.Write([]byte{markEnd})
-	s.digestN, s.to = 0, toSeed
+	s.digestN, s.to, s.inPrompt = 0, toSeed, false
 	switch string(s.lx.key) {
 	case "tools", "functions", "documents":
 		s.inPrompt = true
-	default:
-		s.inPrompt = false
+	case "truncate_prompt_tokens":
+		s.req.Truncates = true
 	}
 	container := t == tokObject || t == tokArray
 	if !container {

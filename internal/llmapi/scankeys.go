@@ -32,6 +32,7 @@ const (
 	wantMediaData                // string
 	wantText                     // anything, with its structure into the prompt or the seed
 	wantID                       // token id
+	wantTruncation               // string
 )
 
 // A place is what a container is.
@@ -112,6 +113,7 @@ var topKeys = [...]topKey{
 	{"mm_processor_kwargs", wantSeed, 0},
 	{"add_special_tokens", wantSeed, 0},
 	{"truncate_prompt_tokens", wantSeed, 0},
+	{"truncation", wantTruncation, responsesOnly},
 	{"prompt_embeds", wantSeed, 0},
 	{"features", wantSeed, 0},
 	{"lora_path", wantSeed, 0},

@@ -1,10 +1,5 @@
 package llmapi
 
-import (
-	"encoding/binary"
-	"math/bits"
-)
-
 // field writes the name of the field that was read.
 func (s *Scanner) field() {
 	s.byte(markField)
@@ -160,6 +155,8 @@ func (s *Scanner) endSmall() {
 	switch s.want {
 	case wantPrevious:
 		s.req.PreviousResponse = text
+	case wantTruncation:
+		s.req.Truncates = text != "disabled"
 	case wantStream, wantIncludeUsage:
 		s.endBool(text)
 	case wantMax, wantMaxChat, wantN, wantPriority:
@@ -202,23 +199,6 @@ func (s *Scanner) text(p []byte) {
 		s.digestN += len(p)
 		_, _ = s.digest.Write(p)
 	}
-}
-
-// wide counts the bytes of p above 0x7f. Most text has none, which 32 bytes at a time show.
-func wide(p []byte) (n int) {
-	const high = 0x8080808080808080
-	for len(p) >= 32 {
-		a, b := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
-		c, d := binary.LittleEndian.Uint64(p[16:]), binary.LittleEndian.Uint64(p[24:])
-		if (a|b|c|d)&high != 0 {
-			n += bits.OnesCount64(a&high) + bits.OnesCount64(b&high) + bits.OnesCount64(c&high) + bits.OnesCount64(d&high)
-		}
-		p = p[32:]
-	}
-	for _, c := range p {
-		n += int(c >> 7)
-	}
-	return n
 }
 
 // byte writes one byte of structure.

@@ -26,8 +26,9 @@ type Request struct {
 	Model       string         // the served name; endpoints that are known not to list it are passed over
 	Blocks      []prefix.Block // chain of the prompt, empty when the API has none
 	PromptBytes int            // canonical prompt bytes
-	WideBytes   int            // of those, bytes above 0x7f
 	MediaBytes  int            // of those, the nominal size of what is no text
+	WideBytes   int            // of the rest, bytes above 0x7f
+	SameBytes   int            // of the rest, bytes that equal the one before
 	TokenIDs    bool           // the prompt is token ids, 4 bytes each
 	MaxTokens   int            // 0: not said
 	N           int            // answers asked for; 0 means 1

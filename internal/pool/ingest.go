@@ -247,6 +247,9 @@ func (p *Pool) Learned(url string, f Facts) {
 			p.answered(s, &s.proof.models, pageShown)
 			s.modelsErr, s.modelsFails, s.modelsSaid, s.wantsKey = "", 0, false, false
 		}
+		if f.Version != "" && f.Version != s.version {
+			p.countsOutput.Store(false) // another release may have other habits
+		}
 		if f.Version != "" {
 			s.version = f.Version
 		}

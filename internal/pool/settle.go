@@ -170,9 +170,7 @@ func (p *Pool) learn(b *Booking, res *Result, now time.Duration) {
 	}
 	if !b.req.TokenIDs && b.req.PromptBytes > 0 {
 		p.avg.ObservePrompt(b.req.PromptBytes, res.Usage.Prompt)
-		if b.req.MediaBytes == 0 && b.n == 1 { // of several prompts the sum says nothing of one
-			p.estimate.Observe(b.req.PromptBytes-b.req.WideBytes, b.req.WideBytes, res.Usage.Prompt)
-		}
+		p.observe(b.req, res.Usage.Prompt)
 	}
 	if !res.Usage.HasCached {
 		return

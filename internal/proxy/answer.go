@@ -59,7 +59,7 @@ func (x *exchange) attach(res *http.Response) {
 		case llmapi.Chat, llmapi.Completions, llmapi.Generate:
 			a.judged, a.hold = true, true
 		case llmapi.Responses, llmapi.Messages:
-			a.judged, a.hold = true, x.larger() >= 0
+			a.judged, a.hold = true, true
 		}
 	}
 	x.watch.streaming.Store(a.stream)
@@ -160,7 +160,7 @@ func (a *answer) observe(b []byte, err error) ([]byte, error) {
 		return b, err
 	}
 	if a.hold && (a.shows() || len(a.held)+len(b) > maxHeld) {
-		if a.goesOn() {
+		if a.goesOn(b) {
 			return nil, nil
 		}
 		a.hold = false
@@ -311,21 +311,24 @@ func (a *answer) take(res *http.Response) {
 	a.tap.Reset(a.x.api.Kind, a.x.api.Dialect, true)
 }
 
-// goesOn asks a larger pool in place of one whose engine says inside its stream that the request is too long for it.
-func (a *answer) goesOn() bool {
-	message, code, bad := a.tap.ErrorEvent()
+// goesOn asks a larger pool in place of one whose engine says by the first event of its stream, which is held back and ends in b, that
+// the request is too long for it. Without a larger one the client is told so in the words that it knows.
+func (a *answer) goesOn(b []byte) bool {
+	message, _, bad := a.tap.ErrorEvent()
 	x := a.x
-	if !bad || !llmapi.IsContextLength(max(code, http.StatusBadRequest), []byte(message)) {
+	if !bad || !a.judged || a.tap.FirstToken() || !llmapi.IsContextLength(http.StatusOK, append(a.held, b...)) {
 		return false
 	}
 	a.src.Close()
 	moved, err := x.moveUp()
-	if !moved {
-		return false
-	}
 	var res *http.Response
-	if err == nil {
+	switch {
+	case err != nil:
+	case moved:
 		res, err = x.follow()
+	default:
+		x.result.Status = a.status
+		err = x.tooLongError(message)
 	}
 	if err != nil {
 		a.failLate(err)
@@ -339,10 +342,17 @@ func (a *answer) goesOn() bool {
 func (a *answer) failLate(err error) {
 	x := a.x
 	var e *llmapi.Error
-	if !errors.As(err, &e) {
+	var c *cutCause
+	switch {
+	case errors.As(err, &c):
+		e = c.as()
+	case !errors.As(err, &e):
 		e = errBroken()
 	}
 	x.outcome, x.rec.ErrorReason, x.rec.Cause = errorOutcome(e), e.Reason, err.Error()
+	if errors.Is(err, errClientLeft) || c != nil && c.status == 0 {
+		x.outcome = telemetry.OutcomeClientCancelled
+	}
 	a.tap.Reset(x.api.Kind, x.api.Dialect, true)
 	a.hold, a.held, a.pending, a.end = false, nil, a.tap.CutEvent(e), context.Canceled
 	if x.p.cfg.CutStream == CutErrorEvent {

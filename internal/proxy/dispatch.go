@@ -62,8 +62,11 @@ func (x *exchange) pick() error {
 		err := x.pickFrom(i)
 		switch {
 		case err == nil:
-			if full >= 0 {
+			switch {
+			case full >= 0:
 				x.rec.Window = telemetry.WindowOverflow
+			case i > first && x.rec.Window == "":
+				x.rec.Window = telemetry.WindowNoEndpoint
 			}
 			return nil
 		case errors.Is(err, pool.ErrFull):
@@ -97,7 +100,7 @@ func (x *exchange) pickFrom(i int) error {
 	if err := c.Pool.PickInto(&x.booking, &x.picked); err != nil {
 		return err
 	}
-	x.booked, x.pool = true, c.Pool
+	x.booked, x.pool, x.picked.Spare = true, c.Pool, false
 	x.rec.Pool = c.Pool.Name()
 	x.rec.PickTime = time.Since(begun)
 	x.notePick(x.rec.PickTime)
@@ -143,6 +146,14 @@ func (x *exchange) dispatch() (*http.Response, error) {
 				x.fresh()
 				continue
 			}
+			if refused && x.leave(kind, outcome) {
+				res.Body.Close()
+				continue
+			}
+			if refused && !x.booked {
+				res.Body.Close()
+				return nil, errNoEndpoint()
+			}
 			if x.answer.tooLong {
 				if err := x.refusedForLength(res); err != nil {
 					return nil, err
@@ -159,7 +170,7 @@ func (x *exchange) dispatch() (*http.Response, error) {
 			return nil, errBroken()
 		}
 		x.rec.Cause = x.private(err)
-		if !x.repick(health.KindConnect, telemetry.OutcomeUpstreamError) {
+		if !x.repick(health.KindConnect, telemetry.OutcomeUpstreamError) && !x.leave(health.KindConnect, telemetry.OutcomeUpstreamError) {
 			return nil, errUnreachable()
 		}
 	}

@@ -103,6 +103,7 @@ func (x *exchange) end() {
 			x.result.Outcome = pool.ClientError // no work was done from which to learn
 		}
 		x.booking.Done(x.result)
+		x.teach()
 	}
 	x.cancel(errEnded)
 	x.body.release()

@@ -24,7 +24,7 @@ func (x *exchange) resolve() *llmapi.Error {
 	if q := x.req; q != nil {
 		name = q.Model
 		x.picked.Blocks, x.picked.PromptBytes, x.picked.TokenIDs = q.Blocks, q.PromptBytes, q.TokenIDs
-		x.picked.WideBytes, x.picked.MediaBytes = q.WideBytes, q.MediaBytes
+		x.picked.MediaBytes, x.picked.WideBytes, x.picked.SameBytes = q.MediaBytes, q.WideBytes, q.SameBytes
 		x.picked.MaxTokens, x.picked.N = q.MaxTokens, q.N*max(1, q.Prompts)
 		if q.PreviousResponse != "" {
 			x.picked.Sticky = x.p.sticky.find(q.PreviousResponse).endpoint

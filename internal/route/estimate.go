@@ -10,7 +10,8 @@ type Estimator struct {
 }
 
 const (
-	asciiPerToken = 4.0  // bytes: English 4 to 4.5, code 3 to 3.5
+	plainPerToken = 4.0  // bytes: English 4 to 4.5, code 3 to 3.5
+	samePerToken  = 32.0 // bytes: indentation, rules of dashes; vocabularies have tokens for long runs
 	widePerToken  = 3.6  // bytes: a Chinese character has 3 and is 0.6 to 1 token, a Cyrillic one 2 and a third of one
 	sureAfter     = 20   // observations
 	unsure        = 0.5  // spread until then, in log
@@ -19,10 +20,16 @@ const (
 	leastObserved = 64   // tokens: what a template adds outweighs shorter prompts
 )
 
-// Observe records a prompt of ascii bytes below 0x80 and wide other bytes, of which the engine counted tokens. Prompts of fewer than
-// 64 tokens say nothing and are ignored.
-func (e *Estimator) Observe(ascii, wide, tokens int) {
-	guess := guess(ascii, wide)
+// Text is what a prompt is made of, in bytes. Tokenizers make different things of each kind.
+type Text struct {
+	Plain int // below 0x80
+	Same  int // of any kind, equal to the byte before
+	Wide  int // above 0x7f
+}
+
+// Observe records a prompt of which the engine counted tokens. Prompts of fewer than 64 tokens say nothing and are ignored.
+func (e *Estimator) Observe(t Text, tokens int) {
+	guess := t.guess()
 	if tokens < leastObserved || guess <= 0 {
 		return
 	}
@@ -31,9 +38,9 @@ func (e *Estimator) Observe(ascii, wide, tokens int) {
 	e.bias.add(off, poolGain)
 }
 
-// Tokens returns how many tokens a prompt of such bytes likely has, and how many it has at least, almost certainly.
-func (e *Estimator) Tokens(ascii, wide int) (likely, least float64) {
-	likely = guess(ascii, wide) * math.Exp(e.bias.value)
+// Tokens returns how many tokens a prompt likely has, and how many it has at least, almost certainly.
+func (e *Estimator) Tokens(t Text) (likely, least float64) {
+	likely = t.guess() * math.Exp(e.bias.value)
 	spread := unsure
 	if e.bias.n >= sureAfter {
 		spread = leastSpread + sureSpreads*e.spread.value
@@ -41,6 +48,6 @@ func (e *Estimator) Tokens(ascii, wide int) (likely, least float64) {
 	return likely, likely * math.Exp(-spread)
 }
 
-func guess(ascii, wide int) float64 {
-	return float64(max(0, ascii))/asciiPerToken + float64(max(0, wide))/widePerToken
+func (t Text) guess() float64 {
+	return float64(max(0, t.Plain))/plainPerToken + float64(max(0, t.Wide))/widePerToken + float64(max(0, t.Same))/samePerToken
 }

@@ -11,9 +11,9 @@ func TestEstimator(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, ratio := range []float64{0.6, 1, 1.7} { // counted tokens by what most tokenizers make
 		var e Estimator
-		draw := func() (ascii, wide, tokens int) {
-			ascii, wide = 400+rnd.IntN(100000), rnd.IntN(30000)
-			return ascii, wide, int(guess(ascii, wide) * ratio * (0.8 + 0.4*rnd.Float64()))
+		draw := func() (x Text, tokens int) {
+			x = Text{Plain: 400 + rnd.IntN(100000), Wide: rnd.IntN(30000), Same: rnd.IntN(30000)}
+			return x, int(x.guess() * ratio * (0.8 + 0.4*rnd.Float64()))
 		}
 		for range 200 {
 			e.Observe(draw())
@@ -21,8 +21,8 @@ func TestEstimator(t *testing.T) {
 		over, sum := 0, 0.0
 		const n = 5000
 		for range n {
-			ascii, wide, tokens := draw()
-			likely, least := e.Tokens(ascii, wide)
+			x, tokens := draw()
+			likely, least := e.Tokens(x)
 			if least > float64(tokens) {
 				over++
 			}
@@ -30,7 +30,7 @@ func TestEstimator(t *testing.T) {
 				t.Fatalf("likely %v below least %v", likely, least)
 			}
 			sum += least / float64(tokens)
-			e.Observe(ascii, wide, tokens)
+			e.Observe(x, tokens)
 		}
 		if over > n/200 {
 			t.Errorf("ratio %v: the least was above the count in %d of %d", ratio, over, n)
@@ -45,28 +45,29 @@ func TestEstimator(t *testing.T) {
 func TestEstimatorKnowsNothing(t *testing.T) {
 	var e Estimator
 	for _, c := range []struct {
-		name        string
-		ascii, wide int
-		counted     float64
+		name    string
+		text    Text
+		counted float64
 	}{
-		{"English", 43000, 0, 10000},
-		{"code with deep indentation", 50000, 0, 10000},
-		{"Chinese, a modern tokenizer", 0, 50000, 10000},
-		{"Chinese, an old one", 0, 25000, 10000},
-		{"Russian", 2000, 55000, 10000},
-		{"base64", 20000, 0, 10000},
+		{"English", Text{Plain: 43000, Wide: 0, Same: 1000}, 10000},
+		{"code with deep indentation", Text{Plain: 36000, Wide: 0, Same: 14000}, 10000},
+		{"Chinese, a modern tokenizer", Text{Plain: 0, Wide: 50000, Same: 0}, 10000},
+		{"Chinese, an old one", Text{Plain: 0, Wide: 25000, Same: 0}, 10000},
+		{"Russian", Text{Plain: 2000, Wide: 55000, Same: 0}, 10000},
+		{"a page of spaces", Text{Plain: 4000, Same: 400000}, 10000},
+		{"base64", Text{Plain: 20000, Wide: 0, Same: 0}, 10000},
 	} {
-		likely, least := e.Tokens(c.ascii, c.wide)
+		likely, least := e.Tokens(c.text)
 		if least > c.counted || likely < c.counted/2.1 || likely > c.counted*1.7 {
 			t.Errorf("%s: likely %.0f, least %.0f of %.0f", c.name, likely, least, c.counted)
 		}
 	}
-	if _, least := e.Tokens(0, 0); least != 0 {
+	if _, least := e.Tokens(Text{}); least != 0 {
 		t.Errorf("nothing has %v tokens at least", least)
 	}
-	e.Observe(4, 0, 60)      // a template's share
-	e.Observe(-5, -5, 1000)  // nonsense
-	e.Observe(100, 0, -1000) // nonsense
+	e.Observe(Text{Plain: 4}, 60)              // a template's share
+	e.Observe(Text{Plain: -5, Wide: -5}, 1000) // nonsense
+	e.Observe(Text{Plain: 100}, -1000)         // nonsense
 	if e.bias.n != 0 {
 		t.Errorf("%v observations of nothing", e.bias.n)
 	}

@@ -27,10 +27,14 @@ const (
 	WindowResent   = "resent"   // a smaller window's engine refused the prompt
 	WindowRefused  = "refused"  // the largest window's engine refused it too
 	WindowOverflow = "overflow" // the smaller window's pool was full, and may overflow
+
+	WindowNoEndpoint = "no_endpoint" // no endpoint of the smaller window's pool was there, or could be reached
 )
 
 // Windows lists every value of the label how.
-func Windows() []string { return []string{WindowDirect, WindowResent, WindowRefused, WindowOverflow} }
+func Windows() []string {
+	return []string{WindowDirect, WindowResent, WindowRefused, WindowOverflow, WindowNoEndpoint}
+}
 
 // How far the earlier attempt of a request had got that a client sends again, the values of the label reached.
 const (

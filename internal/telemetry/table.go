@@ -93,7 +93,7 @@ func requestDefinitions() []Definition {
 		{Name: nameWasted, Kind: Counter, Labels: []string{"model", "pool", "reason"},
 			Help: "Tokens computed for nothing, at least: generated for answers that did not reach their end, by the outcome, and uncached prompt tokens of clients' retries whose earlier attempt had been at an endpoint (repeated_prefill)."},
 		{Name: nameWindow, Kind: Counter, Labels: []string{"model", "pool", "how"},
-			Help: "Requests of models with several windows that did not simply go to the first pool, by how they ended in theirs: direct (certainly too long for a smaller one), resent (refused by a smaller one), refused (by all), overflow (the smaller one was full)."},
+			Help: "Requests of models with several windows that did not simply go to the first pool, by how they ended in theirs: direct (certainly too long for a smaller one), resent (refused by a smaller one), refused (by all), overflow (the smaller one was full), no_endpoint (it had none)."},
 		{Name: nameEstimate, Kind: Histogram, Labels: []string{"pool"}, Buckets: ratioBuckets(),
 			Help: "Prompt tokens as estimated for the choice of a window, by those that the engine counted; models with one window are not estimated."},
 	}
