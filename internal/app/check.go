@@ -172,15 +172,6 @@ func poolMeaning(p config.Pool) string {
 		}
 		fmt.Fprintf(&b, ", all full: fewest %s", p.WhenFull)
 	}
-	if p.Queue.Max > 0 {
-		fmt.Fprintf(&b, ", %d may wait", p.Queue.Max)
-		if p.Queue.Wait > 0 {
-			fmt.Fprintf(&b, " for %s", p.Queue.Wait)
-		}
-	}
-	if p.Hold > 0 {
-		fmt.Fprintf(&b, ", holds requests for %s while empty", p.Hold)
-	}
 	if p.Overflow {
 		b.WriteString(", overflows to the next pool")
 	}

@@ -148,11 +148,11 @@ type Pool struct {
 	// WhenFull (`when_full`, default seconds) is what decides when every endpoint is full.
 	WhenFull WhenFull
 
-	// Queue (`queue`, default off) holds requests while every endpoint is full.
+	// Queue (`queue`, default off) is to hold requests while every endpoint is full. Not in force yet: it is warned of.
 	Queue Queue
 
-	// Hold (`hold`, default 0 = not at all, up to 168h) is how long a request waits for an endpoint while the pool has none
-	// that is usable, so that a pool that was scaled to zero can start one.
+	// Hold (`hold`, default 0 = not at all, up to 168h) is how long a request is to wait for an endpoint while the pool has none
+	// that is usable, so that a pool that was scaled to zero can start one. Not in force yet: it is warned of.
 	Hold time.Duration
 
 	// Overflow (`overflow`, default false) lets the next pool of a model take requests while this one is full.

@@ -174,10 +174,8 @@ func (s *Scanner) take(w want, t token) {
 		s.takeBool(w, t)
 	case wantMax, wantMaxChat, wantN, wantPriority:
 		s.takeNumber(w, t)
-	case wantModel, wantPrevious, wantStreamOpts, wantSampling:
+	case wantModel, wantPrevious, wantStreamOpts, wantSampling, wantTruncation:
 		s.takeOption(w, t)
-	case wantTruncation:
-		s.takeTruncation(t)
 	case wantSeed:
 		s.takeSeed(t)
 	case wantMessages, wantInput, wantHead:
@@ -295,6 +293,8 @@ func (s *Scanner) setNumber(w want, n int) {
 
 func (s *Scanner) takeOption(w want, t token) {
 	switch {
+	case w == wantTruncation:
+		s.takeTruncation(t)
 	case t == tokNull:
 	case w == wantModel && t == tokString:
 		s.req.ModelStart = s.off + int64(s.lx.pos) - 1

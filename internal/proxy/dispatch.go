@@ -57,23 +57,15 @@ func (x *exchange) pick() error {
 		if i > first && c.Window > 0 && c.Window < x.target[first].Window {
 			continue // never to a smaller window
 		}
-		spills := i < len(x.target)-1 && c.Pool.Overflows()
-		x.picked.Spare = spills || full >= 0
+		x.picked.Spare = full >= 0 || i < len(x.target)-1 && c.Pool.Overflows()
 		err := x.pickFrom(i)
 		switch {
 		case err == nil:
-			switch {
-			case full >= 0:
-				x.rec.Window = telemetry.WindowOverflow
-			case i > first && x.rec.Window == "":
-				x.rec.Window = telemetry.WindowNoEndpoint
-			}
+			x.notePool(full >= 0, i > first)
 			return nil
-		case errors.Is(err, pool.ErrFull):
-			if full < 0 {
-				full = i
-			}
-		case !errors.Is(err, pool.ErrNoEndpoint):
+		case errors.Is(err, pool.ErrFull) && full < 0:
+			full = i
+		case !errors.Is(err, pool.ErrFull) && !errors.Is(err, pool.ErrNoEndpoint):
 			last = err
 		}
 	}
@@ -81,12 +73,20 @@ func (x *exchange) pick() error {
 		return last
 	}
 	x.picked.Spare = false
-	if err := x.pickFrom(full); err != nil && !errors.Is(err, pool.ErrNoEndpoint) {
+	if err := x.pickFrom(full); !errors.Is(err, pool.ErrNoEndpoint) {
 		return err
-	} else if err != nil {
-		return last
 	}
-	return nil
+	return last
+}
+
+// notePool records why the pool that was picked from is not the first.
+func (x *exchange) notePool(full, later bool) {
+	switch {
+	case full:
+		x.rec.Window = telemetry.WindowOverflow
+	case later && x.rec.Window == "":
+		x.rec.Window = telemetry.WindowNoEndpoint
+	}
 }
 
 // pickFrom books an endpoint of one choice, whose name for the model the request then has.
@@ -140,24 +140,11 @@ func (x *exchange) dispatch() (*http.Response, error) {
 		x.beginAttempt()
 		res, err := x.attempt()
 		if err == nil {
-			kind, outcome, refused := x.refusal(res)
-			if refused && x.repick(kind, outcome) {
-				res.Body.Close()
-				x.fresh()
-				continue
+			again, refusal := x.refusedBy(res)
+			if refusal != nil {
+				return nil, refusal
 			}
-			if refused && x.leave(kind, outcome) {
-				res.Body.Close()
-				continue
-			}
-			if refused && !x.booked {
-				res.Body.Close()
-				return nil, errNoEndpoint()
-			}
-			if x.answer.tooLong {
-				if err := x.refusedForLength(res); err != nil {
-					return nil, err
-				}
+			if again {
 				continue
 			}
 			return res, nil
@@ -174,6 +161,28 @@ func (x *exchange) dispatch() (*http.Response, error) {
 			return nil, errUnreachable()
 		}
 	}
+}
+
+// refusedBy looks whether the endpoint took the request. If not, and there is another to ask, that one is booked and again is
+// true; the error is what to tell the client instead of the answer.
+func (x *exchange) refusedBy(res *http.Response) (again bool, err error) {
+	kind, outcome, refused := x.refusal(res)
+	switch {
+	case refused && x.repick(kind, outcome):
+		res.Body.Close()
+		x.fresh()
+		return true, nil
+	case refused && x.leave(kind, outcome):
+		res.Body.Close()
+		return true, nil
+	case refused && !x.booked:
+		res.Body.Close()
+		return false, errNoEndpoint()
+	case x.answer.tooLong:
+		err := x.refusedForLength(res)
+		return err == nil, err
+	}
+	return false, nil
 }
 
 // fresh forgets what the last endpoint's answer said.

@@ -301,8 +301,10 @@ def overflow(gw, a, b):
         r = complete(gw, prompt, out)
         direct = complete(a, prompt, out)
         counted = gw.metric("pointsman_requests_total", outcome="too_long") - before
-        check(f"context overflow ({len(prompt)} tokens, max_tokens {out})", r.status_code == 400 and r.text == direct.text and counted == 1,
-              f"{r.status_code}, too_long +{counted:.0f}, {r.json()['error']['message'][:70]}...")
+        error, words = r.json()["error"], direct.json()["error"]["message"]
+        check(f"context overflow ({len(prompt)} tokens, max_tokens {out})",
+              r.status_code == 400 and error["code"] == "context_length_exceeded" and words in error["message"] and counted == 1,
+              f"{r.status_code}, too_long +{counted:.0f}, {error['message'][:70]}...")
     r = complete(gw, tokens(9, 2000), 100)
     check("max_tokens beyond the window is clamped by the engine", r.status_code == 200 and r.json()["usage"]["completion_tokens"] == 48,
           f"{r.status_code}, {r.json()['usage']['completion_tokens']} tokens")
