@@ -71,7 +71,7 @@ func shellLines(page string) []string {
 
 func runPage(t *testing.T, root, bin, page string, lines []string) {
 	// A page speaks of servers at these addresses; here they are simulated.
-	places := map[string]string{"127.0.0.1:8080": freePort(t), "0.0.0.0:8080": "", "127.0.0.1:9090": freePort(t), "127.0.0.1:8000": freePort(t)}
+	places := map[string]string{"127.0.0.1:8080": freePort(t), "0.0.0.0:8080": "", "127.0.0.1:9090": freePort(t), "127.0.0.1:8000": freePort(t), "127.0.0.1:8001": freePort(t)}
 	places["0.0.0.0:8080"] = places["127.0.0.1:8080"]
 	for _, addr := range []string{"10.0.0.3:8000", "10.0.0.4:8000"} {
 		if strings.Contains(page, addr) {
@@ -123,7 +123,8 @@ func runPage(t *testing.T, root, bin, page string, lines []string) {
 				return ""
 			})
 		case strings.Contains(cmd, "/vllmsim --"):
-			background(t, dir, cmd, places["127.0.0.1:8000"])
+			_, at, _ := strings.Cut(cmd, "--listen ")
+			background(t, dir, cmd, strings.Fields(at)[0])
 		default:
 			if strings.HasPrefix(cmd, "curl ") {
 				cmd = "curl -sS " + strings.TrimPrefix(cmd, "curl ")

@@ -3,7 +3,9 @@ package llmapi
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -141,63 +143,53 @@ func TestNearMiss(t *testing.T) {
 	}
 }
 
-// wordings are the context-length refusals of the engines, by status.
-var wordings = []struct {
-	status int
-	body   string
-}{
-	{400, `{"object":"error","message":"This model's maximum context length is 16384 tokens. However, you requested 122946 tokens (112946 in the messages, 10000 in the completion). Please reduce the length of the messages or completion.","type":"BadRequestError","param":null,"code":400}`},
-	{400, `{"object":"error","message":"This model's maximum context length is 2048 tokens. However, you requested 5013 tokens in the messages, Please reduce the length of the messages. None","type":"BadRequestError","param":null,"code":400}`},
-	{400, `{"error":{"message":"'max_tokens' or 'max_completion_tokens' is too large: 500. This model's maximum context length is 2048 tokens and your request has 1900 input tokens (500 > 2048 - 1900).","type":"BadRequestError","param":null,"code":400}}`},
-	{400, `{"error":{"message":"This model's maximum context length is 4096 tokens. However, your request has 8000 input tokens. Please reduce the length of the input messages. (parameter=input_tokens, value=8000)","param":"input_tokens"}}`},
-	{400, `{"error":{"message":"This model's maximum context length is 2048 tokens. However, your prompt contains 200000 characters (more than 51200 characters, which is the upper bound for 2048 input tokens).","param":"input_text"}}`},
-	{400, "The decoder prompt (length 9000) is longer than the maximum model length of 8192. Make sure that `max_model_len` is no smaller than the number of text tokens"},
-	{400, "The prompt (length 9000) plus the number of requested output tokens (at least 1) is longer than the maximum model length of 9000"},
-	{400, "The prompt (total length 9000) is too long to fit into the model (context length 8192)"},
-	{400, `{"error":{"message":"max_completion_tokens=5000 cannot be greater than max_model_len=2048. Please request fewer output tokens."}}`},
-	{400, `{"object":"error","message":"The input (9000 tokens) is longer than the model's context length (8192 tokens).","type":"BadRequestError","param":null,"code":400}`},
-	{200, `The input (9000 tokens) is longer than the model's context length (8192 tokens).`},
-	{400, "Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of 9000"},
-	{400, "Trying to keep the first 9000 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens"},
-	{422, "{\"error\":\"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 500 `max_new_tokens`\",\"error_type\":\"validation\"}"},
-	{422, "{\"error\":\"Input validation error: `inputs` must have less than 4096 tokens. Given: 5000\",\"error_type\":\"validation\"}"},
-	{400, `{"object":"error","message":"The sum of prompt length (50849.0), query length (0) should not exceed max_num_tokens (32768)","type":"BadRequestError"}`},
-	{500, "Prompt length (5056) exceeds maximum sequence length (2048)"},
-	{500, "Prompt length (5056) exceeds maximum input length (2048)"},
-	{400, `{"error":{"code":400,"message":"the request exceeds the available context size. try increasing the context size or enable context shift","type":"exceed_context_size_error","n_prompt_tokens":9000,"n_ctx":8192}}`},
-	{500, "request (67374 tokens) exceeds the available context size (65536 tokens), try increasing it"},
-	{400, `{"error":{"message":"This model's maximum context length is 128000 tokens. However, your messages resulted in 150000 tokens.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`},
-	{400, "Your input exceeds the context window of this model. Please adjust your input and try again."},
-	{400, "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300000 tokens."},
-	{400, "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length or `max_tokens` and try again"},
-	{400, "prompt is too long: 210000 tokens > 200000 maximum"},
-	{400, "This endpoint's maximum context length is 131072 tokens. However, you requested about 140000 tokens"},
+// TestIsContextLength: the wordings of every engine, and those that look like them. The proxy's test reads the same file.
+func TestIsContextLength(t *testing.T) {
+	raw, err := os.ReadFile("testdata/refusals.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(raw)) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		n++
+		status, err := strconv.Atoi(parts[1])
+		if got := IsContextLength(status, []byte(parts[2])); err != nil || got != (parts[0] == "long") {
+			t.Errorf("%s: context-length refusal %v", line, got)
+		}
+		if IsContextLength(404, []byte(parts[2])) || IsContextLength(503, []byte(parts[2])) {
+			t.Errorf("%s: the status must count", line)
+		}
+	}
+	if n < 35 {
+		t.Errorf("%d wordings", n)
+	}
 }
 
-func TestIsContextLength(t *testing.T) {
-	for _, w := range wordings {
-		if !IsContextLength(w.status, []byte(w.body)) {
-			t.Errorf("%d %s: not seen as a context-length refusal", w.status, w.body)
-		}
-		if IsContextLength(404, []byte(w.body)) || IsContextLength(503, []byte(w.body)) {
-			t.Errorf("%s: the status must count", w.body)
-		}
-	}
-	controls := []struct {
-		status int
-		body   string
+// TestTooLong: whatever the engine said, clients find a phrase and a code that they know, and the engine's own words.
+func TestTooLong(t *testing.T) {
+	for _, tt := range []struct {
+		path, words string
+		window      int
+		want        string
 	}{
-		{400, `{"error":{"message":"temperature must be non-negative, got -1.0."}}`}, {400, `{"error":{"message":"n must be at least 1, got 0."}}`},
-		{400, `{"error":{"message":"max_tokens must be at least 1, got -1."}}`}, {413, `{"error":{"message":"Request exceeds the maximum size","type":"request_too_large"}}`},
-		{400, `{"error":{"message":"1 validation error:\n  {'type': 'missing', 'loc': ('body', 'x'), 'input': {'content': 'what is the maximum context length'}}"}}`},
-		{400, `Requested sample logprobs of 99, which is greater than max allowed: 20`}, {400, `string too long. Expected a string with maximum length 64`},
-		{400, `Input length (700001 tokens) exceeds the maximum allowed length (536826 tokens). Use a shorter input or enable --allow-auto-truncate.`}, // KV memory
-		{422, `Input validation error: best_of must be > 0`}, {500, `cannot schedule new futures after shutdown`}, {400, ``},
-	}
-	for _, c := range controls {
-		if IsContextLength(c.status, []byte(c.body)) {
-			t.Errorf("%d %s: seen as a context-length refusal", c.status, c.body)
+		{chatPath, "This model's maximum context length is 9 tokens. However, ...", 9, `{"error":{"message":"This model's maximum context length is 9 tokens. However, ...","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`},
+		{complPath, "The decoder prompt (length 9000) is longer than the maximum model length of 8192.", 8192, `{"error":{"message":"This model's maximum context length is 8192 tokens: The decoder prompt (length 9000) is longer than the maximum model length of 8192.","type":"invalid_request_error","param":"prompt","code":"context_length_exceeded"}}`},
+		{respPath, "", 0, `{"error":{"message":"This model's maximum context length is exceeded","type":"invalid_request_error","param":"input","code":"context_length_exceeded"}}`},
+		{msgPath, "your prompt contains 9000 input tokens", 8192, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9000 tokens \u003e 8192 maximum: your prompt contains 9000 input tokens"}}`},
+		{msgPath, "prompt is too long: 9 tokens", 8, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 9 tokens"}}`},
+		{msgPath, "no numbers", 0, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: no numbers"}}`},
+	} {
+		api := apiOf(t, tt.path)
+		if got := string(TooLong(tt.words, tt.window, api).Body(api.Dialect)); got != tt.want {
+			t.Errorf("%s\n got %s\nwant %s", tt.path, got, tt.want)
 		}
+	}
+	if got := string(TooLong("x", 5, API{Kind: Responses}).Event(Responses, OpenAI)); strings.Count(got, codeTooLong) != 2 {
+		t.Errorf("a Responses stream is told %s", got)
 	}
 }
 
