@@ -7,7 +7,6 @@ prevents, the same load is run with `policy: least_request, gates: off` first, s
 Only processes started here are ended.
 """
 import json
-import re
 import signal
 import socket
 import statistics
