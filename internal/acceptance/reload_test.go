@@ -48,7 +48,7 @@ func TestReloadOfTheListener(t *testing.T) {
 	if got := preflight(); got != "" {
 		t.Errorf("without cors pages of %q are let in", got)
 	}
-	reload("10", "cors: {origins: [https://app.example]}\n" + pools + "models:\n  - {name: slow, serves: " + own + ", limit: 15s}\n")
+	reload("10", "cors: {origins: [https://app.example]}\n"+pools+"models:\n  - {name: slow, serves: "+own+", limit: 15s}\n")
 	if got := preflight(); got != "https://app.example" {
 		t.Errorf("pages of %q are let in", got)
 	}
