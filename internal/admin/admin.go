@@ -18,13 +18,15 @@ import (
 // Config says where the admin pages take their facts from. Functions must be safe to call from any goroutine
 // and must not block; nil means that the page says so.
 type Config struct {
-	Metrics http.Handler                          // /metrics
-	Ready   func() (ready bool, reason string)    // /readyz; the reason is shown when not ready
-	Status  func() []pool.Status                  // one per pool, in the order in which they are shown
-	Traffic func() map[string]telemetry.Totals    // totals by pool name
-	Explain func(id string) (answer any, ok bool) // a pick as JSON; "" asks for the latest
-	Dash    http.Handler                          // the dashboard's files, at /; nil means package dash's
-	Version string                                // shown on the dashboard
+	Metrics     http.Handler                          // /metrics
+	Ready       func() (ready bool, reason string)    // /readyz; the reason is shown when not ready
+	Status      func() []pool.Status                  // one per pool, in the order in which they are shown
+	Traffic     func() map[string]telemetry.Totals    // totals by pool name
+	Peers       func() []telemetry.Peer               // the other replicas; nil: none
+	Descriptors func() (open, most int)               // file descriptors of this process; nil or 0: not known
+	Explain     func(id string) (answer any, ok bool) // a pick as JSON; "" asks for the latest
+	Dash        http.Handler                          // the dashboard's files, at /; nil means package dash's
+	Version     string                                // shown on the dashboard
 }
 
 // maxStreams bounds the open event streams; a forgotten browser tab costs one.

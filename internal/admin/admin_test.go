@@ -281,6 +281,7 @@ func TestNotices(t *testing.T) {
 	}{
 		{"nothing is wrong", func(*PoolView) {}, ""},
 		{"no endpoints", func(v *PoolView) { v.Endpoints, v.Ready = nil, false }, "error no_endpoints []"},
+		{"source broken", func(v *PoolView) { v.Source = "listing: connection refused" }, "warn source_broken []"},
 		{"not ready", func(v *PoolView) { v.Ready = false }, "error not_ready []"},
 		{"one stale", func(v *PoolView) { v.Endpoints[1].ReportStale = true }, "warn stale_report [b:1]"},
 		{"all stale is said once", func(v *PoolView) {
@@ -308,11 +309,14 @@ func TestNotices(t *testing.T) {
 			e := &v.Endpoints[1]
 			e.State, e.Models, e.NoModelServer, e.ReportStale, e.Cause = "warming", nil, true, true, "/metrics: status 404"
 		}, "warn no_model_server [b:1]"},
+		{"queue fills up", func(v *PoolView) { v.Queue = pool.QueueStatus{Waiting: 27, Max: 50, Oldest: 2} }, "warn queue []"},
+		{"queue is full", func(v *PoolView) { v.Queue = pool.QueueStatus{Waiting: 50, Max: 50} }, "error queue []"},
+		{"a few wait", func(v *PoolView) { v.Queue = pool.QueueStatus{Waiting: 5, Max: 50} }, ""},
 		{"slow", func(v *PoolView) { v.Endpoints[0].Slowness = 8 }, "warn slow [a:1]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
-			for _, n := range notices(views(c.change), 0) {
+			for _, n := range notices(views(c.change), nil, 0) {
 				got = append(got, fmt.Sprintf("%s %s %v", n.Level, n.Kind, n.Endpoints))
 				if n.Title == "" || n.Pool != "chat" || n.Level != LevelInfo && n.Todo == "" {
 					t.Errorf("%s says too little: %+v", n.Kind, n)
@@ -334,7 +338,7 @@ func TestLastError(t *testing.T) {
 	}
 	v.Endpoints[2].Cause, v.Endpoints[2].State = "/health answers 503", "ejected"
 	var got []string
-	for _, n := range notices([]PoolView{v}, 0) {
+	for _, n := range notices([]PoolView{v}, nil, 0) {
 		got = append(got, n.Kind+": "+n.Detail)
 	}
 	want := []string{
@@ -355,7 +359,7 @@ func TestNeverReached(t *testing.T) {
 		e.State, e.Models, e.Cause, e.Heard = state, nil, []string{"no such host", "connection refused", "connection refused"}[i], false
 		v.Endpoints = append(v.Endpoints, e)
 	}
-	list := notices([]PoolView{v}, 0)
+	list := notices([]PoolView{v}, nil, 0)
 	if len(list) != 1 || list[0].Kind != "unreached" || len(list[0].Endpoints) != 3 || list[0].Title != "3 endpoints were never reached" ||
 		list[0].Detail != "Nothing has answered there yet. Last errors: no such host; connection refused" {
 		t.Errorf("got %+v", list)
@@ -403,4 +407,45 @@ func BenchmarkStatus(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(buf.Len()), "bytes")
+}
+
+// A replica that does not learn of the picks is worth a notice, and says why.
+func TestPeerNotices(t *testing.T) {
+	well := telemetry.Peer{Address: "10.0.0.5:9091", State: telemetry.PeerConnected}
+	if n := notices(nil, []telemetry.Peer{well}, 0); len(n) != 0 {
+		t.Errorf("%+v", n)
+	}
+	n := notices(nil, []telemetry.Peer{well, {Address: "10.0.0.6:9091", State: telemetry.PeerConnecting, Error: "connection refused"}}, 0)
+	if len(n) != 1 || n[0].Title != "1 of 2 other replicas do not learn of the picks made here" || n[0].Detail != "10.0.0.6:9091: connection refused." {
+		t.Errorf("%+v", n)
+	}
+}
+
+// A gateway without descriptors must say so itself: all that shows otherwise is endpoints that cannot be reached.
+func TestDescriptorsNotice(t *testing.T) {
+	for _, c := range []struct {
+		open, most int
+		want       bool
+	}{{95, 100, true}, {100, 100, true}, {89, 100, false}, {0, 0, false}} {
+		s := New(Config{Descriptors: func() (int, int) { return c.open, c.most }})
+		var v View
+		if err := json.Unmarshal(get(s, "GET", "/api/status").Body.Bytes(), &v); err != nil {
+			t.Fatal(err)
+		}
+		said := len(v.Notices) > 0 && v.Notices[0].Kind == "descriptors" && v.Notices[0].Level == LevelError
+		if said != c.want || v.Notices == nil {
+			t.Errorf("%d of %d: %+v", c.open, c.most, v.Notices)
+		}
+	}
+}
+
+// A page that answers and stands still says so: nothing else would tell the operator why its report counts as stale.
+func TestFrozenPageSaysWhy(t *testing.T) {
+	v := PoolView{Status: samplePools()[0]}
+	v.Endpoints = []pool.EndpointStatus{sampleEndpoint("a:1"), sampleEndpoint("b:1")}
+	v.Endpoints[0].ReportStale, v.Endpoints[0].ReportAge = true, ptr(0.1)
+	list := notices([]PoolView{v}, nil, 0)
+	if len(list) != 1 || list[0].Kind != "stale_report" || !strings.Contains(list[0].Detail, "stand still") {
+		t.Errorf("%+v", list)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"pointsman.dev/pointsman/internal/pool"
+	"pointsman.dev/pointsman/internal/telemetry"
 )
 
 // Levels of a Notice.
@@ -29,16 +30,17 @@ type Notice struct {
 
 // Thresholds from which on something is worth a notice.
 const (
-	slownessNotice = 3.0  // times slower than the model of the endpoint predicts
-	failedNotice   = 0.05 // share of the last minute's requests
-	allFullNotice  = 0.10 // share of the last minute's picks
-	hitGapNotice   = 0.25 // predicted less actual hit ratio
-	minRequests    = 20   // a share of less than this says nothing
+	slownessNotice    = 3.0  // times slower than the model of the endpoint predicts
+	failedNotice      = 0.05 // share of the last minute's requests
+	allFullNotice     = 0.10 // share of the last minute's picks
+	hitGapNotice      = 0.25 // predicted less actual hit ratio
+	descriptorsNotice = 0.9  // share of the file descriptors that this process may have
+	minRequests       = 20   // a share of less than this says nothing
 )
 
 // notices says what is wrong, the worst first; unplaced is the number of the last minute's requests that got to no pool.
-func notices(pools []PoolView, unplaced int64) []Notice {
-	out := []Notice{}
+func notices(pools []PoolView, peers []telemetry.Peer, unplaced int64) []Notice {
+	out := peerNotices(peers)
 	if unplaced >= minRequests {
 		out = append(out, Notice{Level: LevelWarn, Kind: "unplaced", Title: fmt.Sprintf("%d requests of the last minute reached no pool", unplaced),
 			Detail: "They named no model that an endpoint lists, used a path that is not forwarded, or were malformed.",
@@ -54,21 +56,53 @@ func notices(pools []PoolView, unplaced int64) []Notice {
 	return out
 }
 
+// ownNotices speaks of what the gateway itself lacks. Without descriptors it reaches no endpoint, which then looks like their fault.
+func (s *Server) ownNotices() []Notice {
+	if s.cfg.Descriptors == nil {
+		return []Notice{}
+	}
+	open, most := s.cfg.Descriptors()
+	if most <= 0 || float64(open) < descriptorsNotice*float64(most) {
+		return []Notice{}
+	}
+	return []Notice{{Level: LevelError, Kind: "descriptors", Title: fmt.Sprintf("The gateway has %d of %d file descriptors open", open, most),
+		Detail: "Each open request takes two. When none is left new clients wait, and requests get 503 although endpoints have room.",
+		Todo:   "Raise the limit (ulimit -n, LimitNOFILE of the unit, the container runtime's), or add replicas."}}
+}
+
+// peerNotices speaks of replicas that do not learn of this one's picks.
+func peerNotices(peers []telemetry.Peer) []Notice {
+	lost := slices.DeleteFunc(slices.Clone(peers), func(p telemetry.Peer) bool { return p.State == telemetry.PeerConnected })
+	if len(lost) == 0 {
+		return []Notice{}
+	}
+	return []Notice{{Level: LevelWarn, Kind: "peers", Title: fmt.Sprintf("%d of %d other replicas do not learn of the picks made here", len(lost), len(peers)),
+		Detail: lost[0].Address + ": " + cmp.Or(lost[0].Error, lost[0].State) + ".",
+		Todo:   "Check that the replicas reach each other on the port of peers.listen, with certificates of the same authority."}}
+}
+
 func poolNotices(p *PoolView) []Notice {
 	var out []Notice
 	add := func(level, kind, title, detail, todo string) {
 		out = append(out, Notice{Level: level, Kind: kind, Pool: p.Name, Title: title, Detail: detail, Todo: todo})
 	}
 	switch {
+	case !p.Ready && p.Queue.Holds:
+		add(LevelInfo, "holding", "No endpoint is usable: requests are held", fmt.Sprintf("%d wait for the first endpoint.", p.Queue.Held),
+			"Nothing, if the pool is scaled to zero and something starts an endpoint by pointsman_queued_requests.")
 	case len(p.Endpoints) == 0:
-		add(LevelError, "no_endpoints", "The pool has no endpoints", "Requests for its models are refused.",
-			"Check endpoints, file or dns of this pool in the configuration; the log says so when a source cannot be read.")
+		add(LevelError, "no_endpoints", "The pool has no endpoints", "Requests for its models are refused."+sourceError(p.Source),
+			"Check endpoints, file, dns or kubernetes of this pool in the configuration.")
 	case !p.Ready:
 		add(LevelError, "not_ready", "No endpoint is known to be usable", "Requests are still tried: an endpoint may be better than its reports.",
 			"Check that the model servers run and that their address can be reached from here.")
 	case p.AllStale:
 		add(LevelWarn, "all_stale", "Every report is stale", "The gateway's own ledger alone decides; load from elsewhere is invisible."+reportErrors(p.Endpoints),
 			"Check that /metrics of the endpoints answers from here (NetworkPolicy, API key, overload).")
+	}
+	if p.Source != "" && len(p.Endpoints) > 0 {
+		add(LevelWarn, "source_broken", "The endpoints may be out of date", "Their source cannot be read; the last good set is served on."+sourceError(p.Source),
+			"Check the API server and the gateway's rights there, the name server, or the file.")
 	}
 	out = append(out, policyNotices(p)...)
 	t := &p.Traffic
@@ -80,12 +114,44 @@ func poolNotices(p *PoolView) []Notice {
 		add(LevelWarn, "all_full", "Too many endpoints are full", fmt.Sprintf("%d of the last minute's %d picks went to a full endpoint, because every one was full.", n, sum(t.Reasons)),
 			"Add replicas, or lower the offered load.")
 	}
+	out = append(out, queueNotices(p)...)
 	if gap := orNaN(t.PredictedHit) - orNaN(t.ActualHit); t.Requests >= minRequests && gap > hitGapNotice {
 		add(LevelWarn, "hit_gap", "Fewer prefix hits than predicted",
 			fmt.Sprintf("Predicted %.0f %%, reported %.0f %%.", *t.PredictedHit*100, *t.ActualHit*100),
 			"Traffic that bypasses the gateway, or a cache_salt added behind it, may fill the caches.")
 	}
 	return out
+}
+
+// sourceError is why the source of endpoints is broken, as the end of a detail.
+func sourceError(why string) string {
+	if why == "" {
+		return ""
+	}
+	return " Its source says: " + why + "."
+}
+
+// queueNotices speaks of a queue that grows: with one, nothing else shows that the endpoints cannot keep up.
+func queueNotices(p *PoolView) []Notice {
+	q := &p.Queue
+	if q.Max <= 0 || q.Waiting*2 < q.Max || q.Held > 0 {
+		return nil
+	}
+	n := Notice{Level: LevelWarn, Kind: "queue", Pool: p.Name, Title: fmt.Sprintf("The queue fills up: %d of %d wait", q.Waiting, q.Max),
+		Detail: fmt.Sprintf("Every endpoint that could take them is full; the first has waited for %.1f s.", q.Oldest), Todo: "Add replicas, or lower the offered load."}
+	if q.Waiting >= q.Max {
+		n.Level, n.Title = LevelError, fmt.Sprintf("The queue is full: %d wait", q.Waiting)
+		n.Detail += " Further requests get 429."
+	}
+	return []Notice{n}
+}
+
+// staleCause is why a report is stale. A page that answers and stands still has no error.
+func staleCause(ep *pool.EndpointStatus) string {
+	if ep.ReportError == "" && ep.ReportAge != nil && *ep.ReportAge < 1 {
+		return "the page answers, but its numbers stand still while requests move"
+	}
+	return ep.ReportError
 }
 
 // reportErrors are the last errors of reports, as the end of a detail.
@@ -178,7 +244,7 @@ func findings() []finding {
 			"Without a fresh report an endpoint counts as average, never as a favourite.", "Check that its /metrics answers from here.",
 			func(ep *pool.EndpointStatus) bool {
 				return ep.ReportStale && !ep.NoModelServer && (ep.State == "ready" || ep.State == "warming")
-			}, func(ep *pool.EndpointStatus) string { return ep.ReportError }},
+			}, staleCause},
 		{LevelWarn, "no_models", "An endpoint lists no models", "%d endpoints list no models",
 			"Its /v1/models does not answer as a model server's does, so requests for any model may be tried there.",
 			"Check its port in the configuration, and that its /v1/models answers from here.",

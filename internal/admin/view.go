@@ -19,6 +19,8 @@ type View struct {
 	Reason  string     `json:"reason,omitempty"` // why not ready
 	Notices []Notice   `json:"notices"`
 	Pools   []PoolView `json:"pools"`
+
+	Peers []telemetry.Peer `json:"peers"` // the other replicas of the gateway; none where picks are not exchanged
 }
 
 // PoolView is a pool's status with its traffic of the last minute. The first event of a stream and
@@ -59,6 +61,10 @@ func (s *Server) lately() []pool.Status {
 func (s *Server) view(status []pool.Status, withHistory bool) *View {
 	v := &View{Now: time.Now().UTC(), Version: s.cfg.Version, Uptime: time.Since(s.start).Seconds(), Pools: make([]PoolView, len(status))}
 	v.Ready, v.Reason = s.ready()
+	if v.Peers = []telemetry.Peer{}; s.cfg.Peers != nil {
+		v.Peers = s.cfg.Peers()
+	}
+	own := s.ownNotices()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range status {
@@ -76,7 +82,7 @@ func (s *Server) view(status []pool.Status, withHistory bool) *View {
 			p.Point = ph.point()
 		}
 	}
-	v.Notices = notices(v.Pools, s.history.unplaced.figures().Requests)
+	v.Notices = append(own, notices(v.Pools, v.Peers, s.history.unplaced.figures().Requests)...)
 	return v
 }
 

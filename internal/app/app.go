@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 
 	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/simcmd"
 )
 
 // command is one word after `pointsman`.
@@ -26,6 +27,9 @@ func commands() []command {
 		{"demo", "[--duration D] [--endpoints N]", "gateway, simulated model servers, load and a page to look at", Demo},
 		{"check", "FILE...", "check config files and routing cases (.txtar) without starting anything", Check},
 		{"explain", "[--admin URL] [REQUEST_ID]", "why a request went to its endpoint: every gate and cost term", Explain},
+		{"sim", "run|record|compare ...", "what if: your traffic replayed against a model of vLLM; policies compared", simcmd.Main},
+		{"import", "[--out FILE] FILE...", "another gateway's configuration as a pointsman.yaml", Import},
+		{"manifests", "network-policy [flags]", "network policies for your labels, to stdout", Manifests},
 		{"version", "", "what this binary is", printVersion},
 	}
 }
@@ -64,7 +68,7 @@ func usage(w io.Writer) {
 Usage:
 `)
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  pointsman %-7s %-38s %s\n", c.name, c.args, c.help)
+		fmt.Fprintf(w, "  pointsman %-9s %-38s %s\n", c.name, c.args, c.help)
 	}
 	fmt.Fprint(w, `
 Start here:

@@ -172,6 +172,15 @@ func poolMeaning(p config.Pool) string {
 		}
 		fmt.Fprintf(&b, ", all full: fewest %s", p.WhenFull)
 	}
+	if p.Queue.Max > 0 {
+		fmt.Fprintf(&b, ", %d may wait", p.Queue.Max)
+		if p.Queue.Wait > 0 {
+			fmt.Fprintf(&b, " for %s", p.Queue.Wait)
+		}
+	}
+	if p.Hold > 0 {
+		fmt.Fprintf(&b, ", holds requests for %s while empty", p.Hold)
+	}
 	if p.Overflow {
 		b.WriteString(", overflows to the next pool")
 	}
@@ -186,6 +195,8 @@ func sourceMeaning(p config.Pool) string {
 	switch {
 	case p.DNS != "":
 		return "the addresses of " + p.DNS
+	case p.Kubernetes != nil:
+		return kubernetesMeaning(p.Kubernetes)
 	case p.File != "":
 		urls, err := config.ReadEndpoints(p.File)
 		if err != nil {
@@ -194,6 +205,25 @@ func sourceMeaning(p config.Pool) string {
 		return plural(len(urls), "endpoint") + " in " + p.File
 	}
 	return plural(len(p.Endpoints), "endpoint")
+}
+
+// kubernetesMeaning says where a pool's pods are looked for.
+func kubernetesMeaning(k *config.KubernetesSource) string {
+	text := "the pods of "
+	switch {
+	case k.InferencePool != "":
+		text += "InferencePool " + k.InferencePool
+	case k.Service != "":
+		text += "Service " + k.Service
+	case k.AIBrix != "":
+		text += "AIBrix model " + k.AIBrix
+	default:
+		text = "the pods with " + k.Selector
+	}
+	if k.Namespace == "" {
+		return text + " in the gateway's own namespace"
+	}
+	return text + " in namespace " + k.Namespace
 }
 
 func modelsMeaning(c *config.Config) string {

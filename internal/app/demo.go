@@ -29,6 +29,7 @@ func Demo(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	chats := fs.Int("chats", 24, "`number` of conversations at a time, 0 to 1000; 0 leaves the load to you")
 	listen := fs.String("listen", "127.0.0.1:8080", "`address` of the API; a free port is taken if this one is in use")
 	adminAddr := fs.String("admin", "127.0.0.1:9090", "`address` of the page and the metrics; a free port is taken if this one is in use")
+	accessLog := fs.String("access-log", "", "write access records to this `file`, for pointsman sim run")
 	fs.Usage = func() {
 		fmt.Fprint(stderr, "Usage: pointsman demo [flags]\n\nGateway, simulated vLLM servers, load and a page to look at. Nothing needs to be installed.\n\nFlags:\n")
 		fs.PrintDefaults()
@@ -36,8 +37,8 @@ func Demo(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err := fs.Parse(args); err != nil {
 		return usageCode(err)
 	}
-	if *endpoints < 1 || *endpoints > 32 || *chats < 0 || *chats > 1000 || *duration < 0 || fs.NArg() > 0 {
-		fs.Usage()
+	if wrong := demoFault(*endpoints, *chats, *duration, fs.Args()); wrong != "" {
+		fmt.Fprintf(stderr, "pointsman demo: %s\n", wrong)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
@@ -47,14 +48,29 @@ func Demo(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		ctx, cancel = context.WithTimeout(ctx, *duration)
 		defer cancel()
 	}
-	if err := runDemo(ctx, stdout, *endpoints, *chats, *listen, *adminAddr); err != nil {
+	if err := runDemo(ctx, stdout, *endpoints, *chats, *listen, *adminAddr, *accessLog); err != nil {
 		fmt.Fprintf(stderr, "pointsman demo: %v\n", err)
 		return 1
 	}
 	return 0
 }
 
-func runDemo(ctx context.Context, stdout io.Writer, endpoints, chats int, listen, adminAddr string) error {
+// demoFault says what is wrong with the flags of the demo; "" nothing.
+func demoFault(endpoints, chats int, duration time.Duration, rest []string) string {
+	switch {
+	case endpoints < 1 || endpoints > 32:
+		return fmt.Sprintf("--endpoints %d: want 1 to 32", endpoints)
+	case chats < 0 || chats > 1000:
+		return fmt.Sprintf("--chats %d: want 0 to 1000", chats)
+	case duration < 0:
+		return fmt.Sprintf("--duration %v: must not be negative", duration)
+	case len(rest) > 0:
+		return fmt.Sprintf("unexpected argument %q", rest[0])
+	}
+	return ""
+}
+
+func runDemo(ctx context.Context, stdout io.Writer, endpoints, chats int, listen, adminAddr, accessLog string) error {
 	// The model servers outlive the gateway, so that what is in flight at the end is not cut by them.
 	simCtx, endSims := context.WithCancel(context.WithoutCancel(ctx))
 	urls, ended, err := startSims(simCtx, endpoints)
@@ -67,7 +83,16 @@ func runDemo(ctx context.Context, stdout io.Writer, endpoints, chats int, listen
 	if err != nil {
 		return err
 	}
-	g, err := Start(context.WithoutCancel(ctx), cfg, slog.New(slog.DiscardHandler))
+	log := slog.New(slog.DiscardHandler)
+	if accessLog != "" {
+		f, fault := os.Create(accessLog)
+		if fault != nil {
+			return fmt.Errorf("opening the access log: %w", fault)
+		}
+		defer f.Close()
+		log = slog.New(slog.NewJSONHandler(f, nil))
+	}
+	g, err := Start(context.WithoutCancel(ctx), cfg, log)
 	if err != nil {
 		return err
 	}
@@ -112,7 +137,7 @@ func startSims(ctx context.Context, n int) ([]string, *sync.WaitGroup, error) {
 }
 
 func demoConfig(urls []string, listen, adminAddr string) []byte {
-	return fmt.Appendf(nil, "listen: %s\nadmin: %s\npools:\n  - name: demo\n    endpoints: [%s]\n", listen, adminAddr, strings.Join(urls, ", "))
+	return fmt.Appendf(nil, "listen: %s\nadmin: %s\nlog: {prefix_hashes: true}\npools:\n  - name: demo\n    endpoints: [%s]\n", listen, adminAddr, strings.Join(urls, ", "))
 }
 
 // freeAddr returns addr, or the same host with a free port if addr is taken.

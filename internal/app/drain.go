@@ -19,6 +19,9 @@ const drainLogEvery = 15 * time.Second
 func (g *Gateway) Drain(ctx context.Context, delay, patience time.Duration) int {
 	g.draining.Store(true)
 	g.proxy.Load().Leave()
+	if g.processor != nil {
+		g.processor.Leave()
+	}
 	stop := g.sayDraining()
 	defer stop()
 	select {
@@ -29,8 +32,11 @@ func (g *Gateway) Drain(ctx context.Context, delay, patience time.Duration) int 
 	defer cancel()
 	cut := 0
 	if !g.finish(wait) {
-		cut, _ = g.proxy.Load().InFlight()
+		cut, _ = g.requestsInFlight()
 		g.proxy.Load().CutAll()
+		if g.processor != nil {
+			g.processor.CutAll()
+		}
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutGrace)
 		defer cancel()
 		g.finish(grace) // what is left then is closed by Close
@@ -42,13 +48,15 @@ func (g *Gateway) Drain(ctx context.Context, delay, patience time.Duration) int 
 // finish closes the API's listener and waits until nothing is in flight, WebSockets included, which net/http has given up to
 // us. It returns false when ctx ends first.
 func (g *Gateway) finish(ctx context.Context) bool {
-	if g.api.Shutdown(ctx) != nil {
+	envoy := make(chan bool, 1)
+	g.done.Go(func() { envoy <- g.finishExtProc(ctx) })
+	if g.api.Shutdown(ctx) != nil || !<-envoy {
 		return false
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if n, _ := g.proxy.Load().InFlight(); n == 0 {
+		if n, _ := g.requestsInFlight(); n == 0 {
 			return true
 		}
 		select {
@@ -79,7 +87,7 @@ func (g *Gateway) sayDraining() (stop func()) {
 
 // inFlight is how much is in flight, for a log record.
 func (g *Gateway) inFlight() slog.Attr {
-	n, oldest := g.proxy.Load().InFlight()
+	n, oldest := g.requestsInFlight()
 	return slog.Group("in_flight", "requests", n, "oldest", oldest.Round(time.Millisecond).String())
 }
 
@@ -88,6 +96,6 @@ func (g *Gateway) drainingRequests() int {
 	if !g.draining.Load() {
 		return 0
 	}
-	n, _ := g.proxy.Load().InFlight()
+	n, _ := g.requestsInFlight()
 	return n
 }

@@ -48,12 +48,12 @@ func Explain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if *raw {
 		return writeOut(stdout, stderr, body)
 	}
-	var x pool.Explanation
+	var x explanation
 	if err := json.Unmarshal(body, &x); err != nil {
 		fmt.Fprintf(stderr, "pointsman explain: reading the answer of %s: %v\n", *adminURL, err)
 		return 1
 	}
-	return writeOut(stdout, stderr, []byte(explainText(&x, *all)))
+	return writeOut(stdout, stderr, []byte(explainAll(&x, *all)))
 }
 
 func writeOut(stdout, stderr io.Writer, text []byte) int {
@@ -67,7 +67,7 @@ func writeOut(stdout, stderr io.Writer, text []byte) int {
 func explainUsage(fs *flag.FlagSet, w io.Writer) {
 	fmt.Fprint(w, `Usage: pointsman explain [--admin URL] [--all] [--json] [REQUEST_ID]
 
-Says why a request went to its endpoint. Without an id: the latest request. The id is in the answer's header
+Says why a request went to its endpoint, and to each one before it, in order. Without an id: the latest request. The id is in the answer's header
 x-pointsman-request-id and in the access log. The gateway remembers the last few thousand picks.
 
 Flags:
@@ -118,14 +118,36 @@ func askExplain(ctx context.Context, base, id string) ([]byte, error) {
 	return nil, fmt.Errorf("explaining the latest request: %s", refused.Error)
 }
 
-// explainText renders x. The terms of an endpoint add up to its cost, digit for digit.
-func explainText(x *pool.Explanation, all bool) string {
+// explainAll renders every pick of a request, in their order.
+func explainAll(x *explanation, all bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Request %s, %s ago: %s prompt tokens", orWord(x.ID, "without an id"), ago(x.AgeSeconds), grouped(x.Prompt))
-	if x.Model != "" {
-		fmt.Fprintf(&b, " for model %s", x.Model)
+	n := len(x.Earlier) + 1
+	for i := range x.Earlier {
+		fmt.Fprintf(&b, "Pick %d of %d. ", i+1, n)
+		explainPick(&b, &x.Earlier[i], all)
+		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, ", pool %s, policy %s.\n%s\n", x.Pool, x.Policy, why(x))
+	if n > 1 {
+		fmt.Fprintf(&b, "Pick %d of %d. ", n, n)
+	}
+	explainPick(&b, &x.Explanation, all)
+	b.WriteString("\n" + learnt(&x.Explanation) + termWords(x.Policy))
+	return b.String()
+}
+
+// explainPick renders one pick. The terms of an endpoint add up to its cost, digit for digit.
+func explainPick(b *strings.Builder, x *pool.Explanation, all bool) {
+	fmt.Fprintf(b, "Request %s, %s ago: %s prompt tokens", orWord(x.ID, "without an id"), ago(x.AgeSeconds), grouped(x.Prompt))
+	if x.Model != "" {
+		fmt.Fprintf(b, " for model %s", x.Model)
+	}
+	fmt.Fprintf(b, ", pool %s, policy %s.\n%s\n", x.Pool, x.Policy, why(x))
+	if x.Queued > 0 {
+		fmt.Fprintf(b, "It had waited %s in the gateway for an endpoint.\n", ago(x.Queued))
+	}
+	if x.Ended != "" {
+		fmt.Fprintf(b, "What became of it there: %s.\n", x.Ended)
+	}
 
 	list := slices.Clone(x.Candidates)
 	slices.SortStableFunc(list, byMerit)
@@ -134,13 +156,11 @@ func explainText(x *pool.Explanation, all bool) string {
 		shown = min(shown, explainShown)
 	}
 	for i := range list[:shown] {
-		explainEndpoint(&b, x, &list[i])
+		explainEndpoint(b, x, &list[i])
 	}
 	if rest := len(list) - shown; rest > 0 {
-		fmt.Fprintf(&b, "\n%d more endpoints: --all shows them.\n", rest)
+		fmt.Fprintf(b, "\n%d more endpoints: --all shows them.\n", rest)
 	}
-	b.WriteString("\n" + termWords(x.Policy))
-	return b.String()
 }
 
 // byMerit puts the chosen endpoint first, then those that were compared, by cost, then the rest.
@@ -188,7 +208,7 @@ func verdictOf(c *pool.Candidate) (mark, verdict string) {
 // explainEndpoint prints one endpoint: gates on the left, cost terms on the right.
 func explainEndpoint(b *strings.Builder, x *pool.Explanation, c *pool.Candidate) {
 	mark, verdict := verdictOf(c)
-	fmt.Fprintf(b, "\n%s %s  %sholds %s of %s prompt tokens\n", mark, c.Endpoint, verdict, grouped(c.Hit), grouped(x.Prompt))
+	fmt.Fprintf(b, "\n%s %s  %sholds %s of %s prompt tokens%s\n", mark, c.Endpoint, verdict, grouped(c.Hit), grouped(x.Prompt), elsewhere(c))
 	if c.Skipped == "health" && !c.Chosen {
 		return // its terms hold a penalty that means nothing but this
 	}
@@ -219,6 +239,14 @@ func explainEndpoint(b *strings.Builder, x *pool.Explanation, c *pool.Candidate)
 		}
 		b.WriteString(strings.TrimRight(fmt.Sprintf("    %-47s   %s", l, r), " ") + "\n")
 	}
+}
+
+// elsewhere says whose requests are at the endpoint, where not all are those of this gateway.
+func elsewhere(c *pool.Candidate) string {
+	if c.Peers == 0 && c.Foreign == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", has %s from here, %s from peers, %s foreign", grouped(c.InFlight), grouped(c.Peers), grouped(c.Foreign))
 }
 
 func gateWord(g *pool.Gate) string {
@@ -312,14 +340,32 @@ func costText(x *pool.Explanation, v float64) string {
 	return strconv.FormatFloat(v*1e3, 'f', 1, 64) + " ms"
 }
 
+// learnt says what the pick took the engines to be.
+func learnt(x *pool.Explanation) string {
+	s := &x.Steps
+	if x.Policy == "least_request" || s.Scale == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Learnt of the pool: a step takes %.3g ms, %.3g ms more per request that decodes and %.3g per 1,000 tokens of their contexts,\n"+
+		"and %.3g ms per 1,000 tokens of a prompt (%.2f times the model of its steps); an answer has %.0f tokens.\n",
+		s.Step*1e3, s.Decoding*1e3, s.Context*1e6, s.Prefill*1e6, s.Scale, s.MeanOutput)
+	for i := range x.Candidates {
+		if c := &x.Candidates[i]; c.Slowness > 0 && math.Abs(c.Slowness-1) >= 0.05 {
+			fmt.Fprintf(&b, "%s takes %.2f times as long as its pool.\n", c.Endpoint, c.Slowness)
+		}
+	}
+	return b.String() + "\n"
+}
+
 func termWords(policy string) string {
 	if policy == "least_request" {
-		return "Terms: requests in flight there, this request, a penalty while the endpoint asked for a pause, ramp while it warms up.\n" +
+		return "Terms: requests in flight there, this request, a penalty while the endpoint asked for a pause.\n" +
 			lowestWins
 	}
 	return `Terms, all in time: wait for what is booked there, work to prefill what is not cached, busy: the price of work while the
-pool is loaded, stall of those who are decoding, step: slower steps for this answer, memory: waiting for KV blocks,
-penalty while the endpoint asked for a pause, ramp while it warms up, return: credit for coming back to one's endpoint.
+pool is loaded, stall of those before it, step: slower steps for this answer, penalty while the endpoint asked for a
+pause, return: credit for coming back to one's endpoint.
 ` + lowestWins
 }
 

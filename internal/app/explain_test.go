@@ -45,19 +45,22 @@ func explainCandidate(name string, hit int, gates []pool.Gate, names string, sec
 	return c
 }
 
-const prefixTerms = "wait work busy stall step memory penalty ramp return"
+const prefixTerms = "wait work busy stall step penalty return"
 
 func prefixExplanation() pool.Explanation {
 	x := pool.Explanation{
 		ID: "01J9ZK3V7Q8M", Model: "Org/Model-1.5", Pool: "chat", AgeSeconds: 12.41, Policy: "prefix", Endpoint: "10.0.0.3:8000", Reason: "prefix", Prompt: 5120, Hit: 4096,
 		Candidates: []pool.Candidate{
-			explainCandidate("10.0.0.4:8000", 0, explainGates(3, 31, 0.981), prefixTerms, 0.31, 0.2701234, 0.09, 0.41, 0.05, 0, 0, 0, 0),
-			explainCandidate("10.0.0.5:8000", 1024, explainGates(0, 14, 0.62), prefixTerms, 0.02, 0.21, 0.06, 0.33, 0.03, 0, 2, 0, 0),
-			explainCandidate("10.0.0.3:8000", 4096, explainGates(0, 9, 0.5612), prefixTerms, 0.0121234, 0.0655555, 0.0213333, 0.0361, 0.02, 0, 0, 0, -0.01),
-			explainCandidate("10.0.0.6:8000", 0, explainGates(-1, 0, 0.01), prefixTerms, 0, 0.27, 0, 0, 0.02, 0, 0, 0, 0),
+			explainCandidate("10.0.0.4:8000", 0, explainGates(3, 31, 0.981), prefixTerms, 0.31, 0.2701234, 0.09, 0.41, 0.05, 0, 0, 0),
+			explainCandidate("10.0.0.5:8000", 1024, explainGates(0, 14, 0.62), prefixTerms, 0.02, 0.21, 0.06, 0.33, 0.03, 2, 0, 0),
+			explainCandidate("10.0.0.3:8000", 4096, explainGates(0, 9, 0.5612), prefixTerms, 0.0121234, 0.0655555, 0.0213333, 0.0361, 0.02, 0, 0, -0.01),
+			explainCandidate("10.0.0.6:8000", 0, explainGates(-1, 0, 0.01), prefixTerms, 0, 0.27, 0, 0, 0.02, 0, 0, 0),
 		},
 	}
+	x.Steps = pool.Steps{Step: 0.0152, Decoding: 31e-6, Context: 0.4e-6, Prefill: 80.1e-6, Scale: 1.08, MeanOutput: 212}
+	x.Candidates[0].Slowness, x.Candidates[1].Slowness, x.Candidates[2].Slowness = 1.004, 1.31, 0.9
 	x.Candidates[0].Skipped, x.Candidates[3].Skipped = "full", "health"
+	x.Candidates[0].InFlight, x.Candidates[0].Peers, x.Candidates[0].Foreign = 9, 20, 2
 	x.Candidates[2].Chosen, x.Candidates[2].Tied = true, true
 	x.Cost = x.Candidates[2].Cost
 	return x
@@ -66,7 +69,7 @@ func prefixExplanation() pool.Explanation {
 func leastRequestExplanation() pool.Explanation {
 	x := pool.Explanation{ID: "a1", Pool: "embed", AgeSeconds: 0.04, Policy: "least_request", Endpoint: "b:1", Reason: "load", Prompt: 12}
 	for _, name := range []string{"a:1", "b:1", "c:1"} {
-		c := explainCandidate(name, 0, explainGates(0, 3, 0.1), "requests request penalty ramp", 3, 1, 0, 0)
+		c := explainCandidate(name, 0, explainGates(0, 3, 0.1), "requests request penalty", 3, 1, 0, 0)
 		c.Tied, c.Chosen = name != "c:1", name == "b:1"
 		x.Candidates = append(x.Candidates, c)
 	}
@@ -163,7 +166,7 @@ func TestExplainMany(t *testing.T) {
 	url := adminStub(t, x).URL
 	_, few, _ := runExplain(t, "--admin", url)
 	_, all, _ := runExplain(t, "--admin", url, "--all")
-	if a, b := strings.Count(few, " prompt tokens\n"), strings.Count(all, " prompt tokens\n"); a != explainShown || b != 24 {
+	if a, b := strings.Count(few, " of 5,120 prompt tokens"), strings.Count(all, " of 5,120 prompt tokens"); a != explainShown || b != 24 {
 		t.Errorf("%d endpoints are shown, and %d with --all; want %d and 24", a, b, explainShown)
 	}
 	if !strings.Contains(few, "16 more endpoints: --all shows them.") {
@@ -203,12 +206,12 @@ func TestWhy(t *testing.T) {
 		change func(*pool.Explanation)
 		want   string
 	}{
-		{func(*pool.Explanation) {}, "Picked 10.0.0.3:8000: it holds 4,096 of the 5,120 prompt tokens and costs 2504.9 ms less than 10.0.0.5:8000, the next."},
-		{func(x *pool.Explanation) { x.Reason = "load" }, "Picked 10.0.0.3:8000: by its load it costs 2504.9 ms less than 10.0.0.5:8000, the next."},
+		{func(*pool.Explanation) {}, "Picked 10.0.0.3:8000: it holds 4,096 of the 5,120 prompt tokens and costs 2494.9 ms less than 10.0.0.5:8000, the next."},
+		{func(x *pool.Explanation) { x.Reason = "load" }, "Picked 10.0.0.3:8000: by its load it costs 2494.9 ms less than 10.0.0.5:8000, the next."},
 		{func(x *pool.Explanation) { x.Reason, x.Candidates[1].Tied = "load", true }, "Picked 10.0.0.3:8000: 2 endpoints cost about the same, and this one had the fewest requests, the longest hit, or luck."},
 		{func(x *pool.Explanation) {
 			x.Reason, x.Candidates[1].Full, x.Candidates[2].Full = "all_full", true, true
-		}, "Picked 10.0.0.3:8000: it is full, as every usable endpoint is, and costs least of all, 145.1 ms."},
+		}, "Picked 10.0.0.3:8000: it is full, as every usable endpoint is, and costs least of all, 155.1 ms."},
 		{func(x *pool.Explanation) { x.Reason = "only_one" }, "Picked 10.0.0.3:8000: it was the only endpoint that could be picked."},
 		{func(x *pool.Explanation) {
 			x.Reason, x.Candidates[0].Skipped, x.Candidates[1].Skipped = "only_one", "excluded", "excluded"

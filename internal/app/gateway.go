@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,11 @@ import (
 
 	"pointsman.dev/pointsman/internal/admin"
 	"pointsman.dev/pointsman/internal/config"
+	"pointsman.dev/pointsman/internal/discover/kube"
+	"pointsman.dev/pointsman/internal/extproc"
+	"pointsman.dev/pointsman/internal/flight"
 	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/peers"
 	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/proxy"
 	"pointsman.dev/pointsman/internal/telemetry"
@@ -28,6 +33,7 @@ type Gateway struct {
 	log     *slog.Logger
 	dir     *pool.Directory
 	metrics *telemetry.Metrics
+	salt    *telemetry.Salt             // of prefix hashes in access records; one for the life of the process
 	proxy   atomic.Pointer[proxy.Proxy] // replaced, never changed: a request ends under the settings it began with
 
 	api, admin         *http.Server
@@ -39,20 +45,31 @@ type Gateway struct {
 	done   sync.WaitGroup
 	failed chan error // a listener that ended by itself
 
+	exchange *peers.Exchange // nil: alone
+
+	processor   *extproc.Server // nil: no Envoy asks
+	extprocAddr string
+	memory      flight.Memory // of both data planes
+
 	draining atomic.Bool
 
-	mu    sync.Mutex // guards what a reload changes
-	cfg   *config.Config
-	pools []*member // in the order of the file
+	mu      sync.Mutex // guards what a reload changes
+	cfg     *config.Config
+	pools   []*member // in the order of the file
+	cluster *kube.Cluster
+	reach   reach // how cluster is reached
 }
 
 // Start opens the listeners of cfg and returns when both accept. What it starts ends with Close, or in haste when ctx
 // ends.
 func Start(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Gateway, error) {
-	g := &Gateway{log: log, dir: pool.NewDirectory(llmapi.NearMiss), metrics: telemetry.New(telemetry.Build{Version: Version()}), failed: make(chan error, 2)}
+	g := &Gateway{log: log, dir: pool.NewDirectory(llmapi.NearMiss), metrics: telemetry.New(telemetry.Build{Version: Version()}), failed: make(chan error, 4)}
 	g.ctx, g.cancel = context.WithCancel(ctx)
 	secure, err := secureAPI(cfg, log)
 	if err != nil {
+		return nil, err
+	}
+	if g.salt, err = telemetry.NewSalt(); err != nil {
 		return nil, err
 	}
 	apiLn, err := net.Listen("tcp", cfg.Listen)
@@ -63,6 +80,11 @@ func Start(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Gateway,
 	if err != nil {
 		_ = apiLn.Close()
 		return nil, fmt.Errorf("opening the admin listener %s: %w (the key is `admin`, the flag --admin)", cfg.Admin, err)
+	}
+	if err := g.meetOthers(cfg); err != nil {
+		_ = apiLn.Close()
+		_ = adminLn.Close()
+		return nil, err
 	}
 	g.apiAddr, g.adminAddr = dialable(apiLn.Addr()), dialable(adminLn.Addr())
 
@@ -86,13 +108,30 @@ func Start(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Gateway,
 	return g, nil
 }
 
+// meetOthers opens the listeners of those that are no clients.
+func (g *Gateway) meetOthers(cfg *config.Config) error {
+	if err := g.meetPeers(cfg); err != nil {
+		return err
+	}
+	return g.meetEnvoy(cfg)
+}
+
 func (g *Gateway) serveAPI(w http.ResponseWriter, r *http.Request) { g.proxy.Load().ServeHTTP(w, r) }
 
 // proxyConfig is what the data plane reads of a configuration.
 func proxyConfig(cfg *config.Config, g *Gateway) proxy.Config {
 	c := dataPlane(cfg)
-	c.Directory, c.Metrics, c.Access, c.Log = g.dir, g.metrics, telemetry.NewAccess(g.log), g.log
+	c.Directory, c.Memory, c.Metrics, c.Access, c.Log = g.dir, &g.memory, g.metrics, g.access(cfg), g.log
 	return c
+}
+
+// access is where finished requests are written to.
+func (g *Gateway) access(cfg *config.Config) *telemetry.Access {
+	a := telemetry.NewAccess(g.log)
+	if cfg.Log.PrefixHashes {
+		return a.WithPrefixes(g.salt)
+	}
+	return a
 }
 
 // dataPlane is the part of it that comes from the file.
@@ -117,7 +156,7 @@ func dataPlane(cfg *config.Config) proxy.Config {
 }
 
 func (g *Gateway) adminConfig() admin.Config {
-	return admin.Config{Metrics: g.metrics.Handler(), Ready: g.Ready, Status: g.Status, Explain: g.explain, Traffic: g.metrics.Traffic, Version: Version()}
+	return admin.Config{Peers: g.Peers, Metrics: g.metrics.Handler(), Ready: g.Ready, Status: g.Status, Explain: g.explain, Traffic: g.metrics.Traffic, Version: Version(), Descriptors: descriptors}
 }
 
 // server is an http.Server whose limits hold for clients that we do not know: a head takes at most 30 s and 64 KiB. Bodies
@@ -169,13 +208,17 @@ func (g *Gateway) Status() []pool.Status {
 	members := g.members()
 	list := make([]pool.Status, 0, len(members))
 	for _, m := range members {
-		list = append(list, m.pool.Status())
+		s := m.pool.Status()
+		if broken := m.broken.Load(); broken != nil {
+			s.Source = (*broken)()
+		}
+		list = append(list, s)
 	}
 	return list
 }
 
-// Ready reports whether a request could be served: at least one endpoint of at least one pool is known usable. The text
-// says why not.
+// Ready reports whether a request could be served: at least one endpoint of at least one pool is known usable, or a pool holds
+// requests until it has one, which it can do only while it gets them. The text says why not.
 func (g *Gateway) Ready() (bool, string) {
 	if g.draining.Load() {
 		return false, "draining: a signal asked the gateway to end"
@@ -186,7 +229,7 @@ func (g *Gateway) Ready() (bool, string) {
 func readiness(pools []pool.Status) (bool, string) {
 	var why []string
 	for _, p := range pools {
-		if p.Ready {
+		if p.Ready || p.Queue.Holds {
 			return true, ""
 		}
 		if len(p.Endpoints) > 0 {
@@ -220,14 +263,35 @@ func stateCounts(list []pool.EndpointStatus) string {
 	return strings.Join(states, ", ")
 }
 
-// explain finds a recent pick; "" is the latest of the first pool that has one.
+// explanation is a request's last pick, with those before it, of whatever pool, the oldest first.
+type explanation struct {
+	pool.Explanation
+	Earlier []pool.Explanation `json:"earlier,omitempty"`
+}
+
+// explain finds the picks of a recent request; "" is the latest of all.
 func (g *Gateway) explain(id string) (any, bool) {
-	for _, m := range g.members() {
-		if e, ok := m.pool.Explain(id); ok {
-			return e, true
+	members := g.members()
+	if id == "" {
+		last, found := pool.Explanation{}, false
+		for _, m := range members {
+			if e, ok := m.pool.Explain(""); ok && (!found || e.AgeSeconds < last.AgeSeconds) {
+				last, found = e, true
+			}
+		}
+		if id = last.ID; id == "" {
+			return explanation{Explanation: last}, found
 		}
 	}
-	return nil, false
+	var list []pool.Explanation
+	for _, m := range members {
+		list = append(list, m.pool.Explanations(id)...)
+	}
+	if len(list) == 0 {
+		return nil, false
+	}
+	slices.SortStableFunc(list, func(a, b pool.Explanation) int { return cmp.Compare(b.AgeSeconds, a.AgeSeconds) })
+	return explanation{Explanation: list[len(list)-1], Earlier: list[:len(list)-1]}, true
 }
 
 func (g *Gateway) members() []*member {
@@ -240,6 +304,9 @@ func (g *Gateway) members() []*member {
 func (g *Gateway) Close() {
 	_ = g.api.Close() // the listeners' errors are of no use to anybody any more
 	_ = g.admin.Close()
+	if g.processor != nil {
+		g.processor.Close()
+	}
 	g.cancel()
 	g.done.Wait()
 	g.proxy.Load().CloseIdle()

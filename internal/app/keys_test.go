@@ -20,20 +20,28 @@ func TestEveryKeyIsHandedOn(t *testing.T) {
 		"cors.origins": "[https://app.example]", "debug_headers": "true",
 		"pools[].policy": "prefix", "pools[].gates": "strict", "pools[].when_full": "requests", "pools[].overflow": "true",
 		"pools[].full.waiting": "7", "pools[].full.max_num_seqs": "7", "pools[].full.projected_kv": "0.7", "pools[].full.long_prompt": "7",
+		"pools[].queue.max": "7", "pools[].queue.wait": "7s", "pools[].hold": "7s", "pools[].warm": "[{prompt: 7}]",
 		"models[].name": "other", "models[].serves": "other", "models[].pools": "[b]", "models[].pools[].serves": "other",
 		"models[].limit": "30m", "models[].first_byte": "30m", "models[].idle": "30m",
 	}
 	elsewhere := map[string]string{ // who has it otherwise
 		"listen": "Start", "admin": "Start", "tls": "Start", "tls.cert_file": "TestTLS", "tls.key_file": "TestTLS",
 		"drain": "drain, by its tests", "drain_delay": "drain, by its tests",
-		"log": "newLog", "log.format": "newLog", "log.level": "newLog",
+		"peers": "meetPeers", "peers.listen": "meetPeers", "peers.dns": "meetPeers", "peers.list": "TestReplicas", "peers.tls": "TestReplicas",
+		"peers.tls.cert_file": "TestReplicas", "peers.tls.key_file": "TestReplicas", "peers.tls.ca_file": "TestReplicas", "peers.tls.name": "TestReplicas",
+		"extproc": "meetEnvoy", "extproc.listen": "meetEnvoy", "extproc.tls": "meetEnvoy", "extproc.tls.cert_file": "newTLS", "extproc.tls.key_file": "newTLS",
+		"extproc.other_paths": "extprocConfig", "extproc.conformance": "extprocConfig",
+		"log": "newLog", "log.format": "newLog", "log.level": "newLog", "log.prefix_hashes": "TestDemoAccessLog",
 		"cors": "its keys", "pools": "its keys", "models": "its keys", "pools[].full": "its keys", "pools[].queue": "its keys",
 		"pools[].name": "apply", "pools[].endpoints": "discover", "pools[].file": "discover", "pools[].dns": "discover",
 		"pools[].api_key_file":  "the script of keys",
 		"models[].pools[].pool": "models[].pools",
-		"pools[].queue.max":     "not yet",
-		"pools[].queue.wait":    "not yet",
-		"pools[].hold":          "not yet",
+		"pools[].warm[].prompt": "pools[].warm", "pools[].warm[].output": "pools[].warm", "pools[].warm[].at_once": "pools[].warm",
+	}
+	for _, key := range config.Keys() { // structs that kube has too: converted whole, so the compiler sees to it
+		if strings.HasPrefix(strings.TrimPrefix(key, "pools[]."), "kubernetes") {
+			elsewhere[key] = "discover"
+		}
 	}
 	if all := slices.Sorted(func(yield func(string) bool) {
 		maps.Keys(values)(yield)

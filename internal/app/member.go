@@ -2,12 +2,17 @@ package app
 
 import (
 	"context"
+	"crypto/sha256"
 	"net"
+	"os"
+	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/discover"
+	"pointsman.dev/pointsman/internal/discover/kube"
 	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/route"
 	"pointsman.dev/pointsman/internal/scrape"
@@ -16,7 +21,9 @@ import (
 // member is one pool and what feeds it.
 type member struct {
 	pool   *pool.Pool
-	source config.Pool // what the discoverer was made of
+	source config.Pool                   // what the discoverer was made of
+	from   *kube.Cluster                 // that it asks, if it asks one
+	broken atomic.Pointer[func() string] // of the discoverer; nil: it cannot break
 	ctx    context.Context
 	stop   context.CancelFunc // ends everything that feeds the pool
 	resrc  context.CancelFunc // ends the discoverer alone
@@ -29,6 +36,9 @@ func (g *Gateway) apply(cfg *config.Config) {
 	defer g.mu.Unlock()
 	old := g.pools
 	g.pools = nil
+	if to := clusterAccess(cfg); g.cluster == nil || to != g.reach {
+		g.cluster, g.reach = kube.NewCluster(to.Access, g.log), to
+	}
 	for _, c := range cfg.Pools {
 		if i := slices.IndexFunc(old, func(m *member) bool { return m.pool.Name() == c.Name }); i >= 0 {
 			g.pools = append(g.pools, old[i])
@@ -42,11 +52,14 @@ func (g *Gateway) apply(cfg *config.Config) {
 	for i, m := range g.pools {
 		pools[i] = m.pool
 	}
+	if g.exchange != nil {
+		g.exchange.SetPools(pools)
+	}
 	g.dir.Set(pools, aliases(cfg))
 	g.cfg = cfg
 	for _, m := range old {
 		m.resrc()
-		m.pool.SetTargets(nil)
+		m.pool.Retire()
 		g.done.Go(m.retire)
 	}
 }
@@ -80,14 +93,21 @@ func (g *Gateway) newMember(c config.Pool) *member {
 
 // update gives a pool its new configuration, and a new discoverer if its source changed.
 func (g *Gateway) update(m *member, c config.Pool) {
-	m.pool.SetConfig(poolConfig(c))
-	same := slices.Equal(m.source.Endpoints, c.Endpoints) && m.source.File == c.File && m.source.DNS == c.DNS
+	same := slices.Equal(m.source.Endpoints, c.Endpoints) && m.source.File == c.File && m.source.DNS == c.DNS &&
+		reflect.DeepEqual(m.source.Kubernetes, c.Kubernetes) && (c.Kubernetes == nil || m.from == g.cluster)
 	m.source = c
-	if same {
-		return
+	switch {
+	case same:
+		m.pool.SetConfig(poolConfig(c))
+	case c.File == "" && c.DNS == "" && c.Kubernetes == nil:
+		m.resrc()
+		m.broken.Store(nil)
+		m.pool.Replace(poolConfig(c), discover.Targets(c.Endpoints))
+	default:
+		m.pool.SetConfig(poolConfig(c))
+		m.resrc()
+		g.discover(m)
 	}
-	m.resrc()
-	g.discover(m)
 }
 
 // discover runs the pool's discoverer and hands every set to the pool. A static list is handed over before anything
@@ -101,13 +121,23 @@ func (g *Gateway) discover(m *member) {
 		d = discover.NewFile(c.File, config.ParseEndpoints, g.log)
 	case c.DNS != "":
 		d = discover.NewDNS(c.DNS, net.DefaultResolver, g.log)
+	case c.Kubernetes != nil:
+		m.from = g.cluster
+		d = g.cluster.Discover(kube.Source(*c.Kubernetes))
 	default:
+		m.broken.Store(nil)
 		m.pool.SetTargets(discover.Targets(c.Endpoints))
 		return
 	}
-	up := make(chan []discover.Target)
+	m.broken.Store(new(d.Broken))
+	up, over, cancel := make(chan []discover.Target), make(chan struct{}), m.resrc
+	m.resrc = func() { // a set that was on its way must not come after those of the next source
+		cancel()
+		<-over
+	}
 	g.done.Go(func() { d.Run(ctx, up) })
 	g.done.Go(func() {
+		defer close(over)
 		for {
 			select {
 			case set := <-up:
@@ -117,6 +147,24 @@ func (g *Gateway) discover(m *member) {
 			}
 		}
 	})
+}
+
+// reach is a way to an API server, and what stands in its file: a kubeconfig that was written anew is another way.
+type reach struct {
+	kube.Access
+	content [sha256.Size]byte
+}
+
+// clusterAccess is how pools reach the API server.
+func clusterAccess(cfg *config.Config) reach {
+	if cfg.Kubernetes == nil {
+		return reach{}
+	}
+	r := reach{Access: kube.Access(*cfg.Kubernetes)}
+	if data, err := os.ReadFile(r.Kubeconfig); err == nil { // who uses it says what is wrong with it
+		r.content = sha256.Sum256(data)
+	}
+	return r
 }
 
 // poolConfig is the part of the configuration that a pool reads.
@@ -129,7 +177,17 @@ func poolConfig(c config.Pool) pool.Config {
 		Full:     pool.Full(c.Full),
 		APIKey:   c.APIKey.Reveal(),
 		Overflow: c.Overflow,
+		Queue:    pool.Queue(c.Queue),
+		Warm:     warm(c.Warm),
+		Hold:     c.Hold,
 	}
+}
+
+func warm(list []config.WarmRequest) (all []pool.WarmRequest) {
+	for _, w := range list {
+		all = append(all, pool.WarmRequest(w))
+	}
+	return all
 }
 
 // aliases are the model entries of the configuration as the directory takes them.

@@ -139,10 +139,19 @@ func (g *Gateway) Reload(cfg *config.Config) {
 	if moved {
 		g.log.Warn("listen, admin and the names of TLS files change with a restart only", "listen", cfg.Listen, "admin", cfg.Admin)
 	}
+	if !reflect.DeepEqual(cfg.Peers, before.Peers) {
+		g.log.Warn("the keys of peers change with a restart only")
+	}
+	if extprocMoved(cfg.ExtProc, before.ExtProc) {
+		g.log.Warn("extproc.listen and extproc.tls change with a restart only")
+	}
 	if format {
 		g.log.Warn("log.format changes with a restart only", "format", cfg.Log.Format.String())
 	}
 	g.apply(cfg)
+	if g.processor != nil && cfg.ExtProc != nil {
+		g.processor.Configure(g.extprocConfig(cfg))
+	}
 	if !reflect.DeepEqual(dataPlane(cfg), dataPlane(before)) {
 		next := proxyConfig(cfg, g)
 		next.Previous = g.proxy.Load()

@@ -59,12 +59,14 @@ func TestReloadSaysWhatNeedsARestart(t *testing.T) {
 	}
 	g.Reload(load(func(cfg *config.Config) { cfg.Log.Level = slog.LevelWarn }))
 	quiet := log.String()
-	g.Reload(load(func(cfg *config.Config) { cfg.Admin, cfg.Log.Format = "127.0.0.1:1", config.LogJSON }))
+	g.Reload(load(func(cfg *config.Config) {
+		cfg.Admin, cfg.Log.Format, cfg.Peers = "127.0.0.1:1", config.LogJSON, &config.Peers{}
+	}))
 	g.Close()
 	if strings.Contains(quiet, "restart") {
 		t.Errorf("a change of the level asks for a restart: %s", quiet)
 	}
-	for _, want := range []string{"listen, admin and the names of TLS files change with a restart only", `"log.format changes with a restart only" format=json`} {
+	for _, want := range []string{"listen, admin and the names of TLS files change with a restart only", `"log.format changes with a restart only" format=json`, "the keys of peers change with a restart only"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, log.String())
 		}

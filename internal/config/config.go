@@ -68,6 +68,17 @@ type Config struct {
 	// TLS (`tls`, default none) makes the API speak TLS, with HTTP/2 by ALPN. nil: cleartext HTTP/1.1 and HTTP/2.
 	TLS *TLS
 
+	// ExtProc (`extproc`, default none) is the external processor, beside the API that Listen opens. nil: there is none.
+	ExtProc *ExtProc
+
+	// Peers (`peers`, default none) is the other replicas of this gateway. nil: it is alone, or its replicas are blind to each
+	// other's picks.
+	Peers *Peers
+
+	// Kubernetes (`kubernetes`, default none) is how pools reach the API server from outside a cluster. nil: with the service
+	// account of the pod that the gateway runs in.
+	Kubernetes *KubernetesAccess
+
 	// DebugHeaders (`debug_headers`, default false) adds x-pointsman-endpoint to responses, which tells clients the
 	// address of the endpoint that answered.
 	DebugHeaders bool
@@ -115,6 +126,10 @@ type Log struct {
 	// Level (`log.level`, debug | info | warn | error, default info) is the least level written. The one access
 	// record per request is written at info.
 	Level slog.Level
+
+	// PrefixHashes (`log.prefix_hashes`, default false) adds to access records which pieces of a prompt are equal to those of
+	// others, as hashes under a key that ends with the process: what pointsman sim needs for a replay.
+	PrefixHashes bool
 }
 
 // Pool is a group of endpoints that serve the same models with the same window. Exactly one of Endpoints, File and DNS
@@ -136,6 +151,10 @@ type Pool struct {
 	// that of a headless Service. The endpoints are spoken to with plain http.
 	DNS string
 
+	// Kubernetes (`kubernetes`) is an object or a selector in a cluster that says which pods are the endpoints. They are
+	// spoken to with plain http.
+	Kubernetes *KubernetesSource
+
 	// Policy (`policy`, default auto) is how an endpoint is picked.
 	Policy Policy
 
@@ -148,12 +167,16 @@ type Pool struct {
 	// WhenFull (`when_full`, default seconds) is what decides when every endpoint is full.
 	WhenFull WhenFull
 
-	// Queue (`queue`, default off) is to hold requests while every endpoint is full. Not in force yet: it is warned of.
+	// Queue (`queue`, default off) holds requests while every endpoint is full.
 	Queue Queue
 
-	// Hold (`hold`, default 0 = not at all, up to 168h) is how long a request is to wait for an endpoint while the pool has none
-	// that is usable, so that a pool that was scaled to zero can start one. Not in force yet: it is warned of.
+	// Hold (`hold`, default 0 = not at all, up to 168h) is how long a request waits for an endpoint while the pool has none
+	// that is usable, so that a pool that was scaled to zero can start one.
 	Hold time.Duration
+
+	// Warm (`warm`, default none, at most 16) are synthetic requests that an endpoint gets, one after the other, before users'
+	// requests, when its process is new. While it has them it is used only when there is no other.
+	Warm []WarmRequest
 
 	// Overflow (`overflow`, default false) lets the next pool of a model take requests while this one is full.
 	Overflow bool
@@ -197,6 +220,18 @@ type Queue struct {
 	// Wait (`queue.wait`, default 0 = as long as the request's limit, up to 168h) is how long one may wait before it is
 	// refused with 429.
 	Wait time.Duration
+}
+
+// WarmRequest is synthetic requests of one shape: text of random words to /v1/completions.
+type WarmRequest struct {
+	// Prompt (`warm[].prompt`, required, 1 to 1000000) is about how many tokens the prompt has.
+	Prompt int
+
+	// Output (`warm[].output`, default 1, 1 to 10000) is how many tokens are asked for.
+	Output int
+
+	// AtOnce (`warm[].at_once`, default 1, 1 to 256) is how many such requests are sent side by side.
+	AtOnce int
 }
 
 // Model is a model name that clients may use beside those that the endpoints list, or a rule for one that they list.

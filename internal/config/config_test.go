@@ -72,6 +72,7 @@ func TestFlagErrors(t *testing.T) {
 		{Flags{Endpoints: []string{"10.0.0.3:8000"}}, `--endpoint: "10.0.0.3:8000": a URL starts with http:// or https://; write http://10.0.0.3:8000`},
 		{Flags{Endpoints: []string{"http://key@10.0.0.3:8000"}},
 			`--endpoint: "http://[hidden]@10.0.0.3:8000": a user or password in the URL would show in metrics and logs; write http://10.0.0.3:8000 and put the key into api_key_file`},
+		{Flags{Endpoints: []string{"http://[::1]:8000", "http://[0:0::1]:8000"}}, `--endpoint: "http://[0:0::1]:8000": given twice; remove one of them`},
 		{Flags{Endpoints: append(one, "http://10.0.0.3:8000/")}, `--endpoint: "http://10.0.0.3:8000/": given twice; remove one of them`},
 		{Flags{Endpoints: one, Listen: "8080"}, `--listen: "8080": want an address, host:port; write 0.0.0.0:8080`},
 		{Flags{Endpoints: one, Admin: "9090"}, `--admin: "9090": want an address, host:port; write 127.0.0.1:9090`},
@@ -271,5 +272,14 @@ func TestWordsOfValues(t *testing.T) {
 		if levelWord(levelOf(i)) != w || !strings.EqualFold(levelOf(i).String(), w) {
 			t.Errorf("level %s is %s", w, levelOf(i))
 		}
+	}
+}
+
+// A file of nothing but brackets is refused at once.
+func TestBracketsInBrackets(t *testing.T) {
+	start := time.Now()
+	_, err := Parse("x.yaml", []byte("pools: "+strings.Repeat("[", 100_000)+strings.Repeat("]", 100_000)))
+	if err == nil || !strings.Contains(err.Error(), "not YAML") || time.Since(start) > 5*time.Second {
+		t.Errorf("%v after %v", err, time.Since(start))
 	}
 }

@@ -115,7 +115,7 @@ func (d *decoder) document(data []byte) (root value, ok bool) {
 		d.failShowing(top, "", "not YAML: not UTF-8", "save the file as UTF-8")
 		return top, false
 	}
-	file, err := parseYAML(data)
+	file, err := ParseYAML(data)
 	if err != nil {
 		d.syntax(err)
 		return top, false
@@ -136,15 +136,37 @@ func (d *decoder) document(data []byte) (root value, ok bool) {
 	return d.valueOf(docs[0], ""), true
 }
 
-// parseYAML parses, and turns a panic of the parser into an error: a bad file must never take the gateway down when it
-// is reloaded.
-func parseYAML(data []byte) (file *ast.File, err error) {
+// ParseYAML parses YAML or JSON, repeated keys included, and turns a panic of the parser into an error: a bad file must never
+// take the gateway down when it is reloaded.
+func ParseYAML(data []byte) (file *ast.File, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("not YAML: %v", r)
 		}
 	}()
-	return parser.Parse(joinFlowColons(lexer.Tokenize(string(data))), 0, parser.AllowDuplicateMapKey())
+	tokens := joinFlowColons(lexer.Tokenize(string(data)))
+	if deepest(tokens) > maxBrackets {
+		return nil, fmt.Errorf("brackets stand in brackets more than %d deep", maxBrackets)
+	}
+	return parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+}
+
+// maxBrackets is how deep flow style may be nested: the parser's time grows with the square, half a minute for 100,000.
+const maxBrackets = 1000
+
+// deepest is how deep flow style is nested at most.
+func deepest(tokens token.Tokens) int {
+	depth, most := 0, 0
+	for _, t := range tokens {
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			depth++
+			most = max(most, depth)
+		case token.SequenceEndType, token.MappingEndType:
+			depth--
+		}
+	}
+	return most
 }
 
 // syntax records a parse error without the excerpt that the library adds, since an excerpt may show a secret.

@@ -128,6 +128,12 @@ func TestDocsKeys(t *testing.T) {
 		want := Default()
 		want.Path, want.Pools = "x.yaml", []Pool{DefaultPool("a")}
 		want.Pools[0].Endpoints = []string{"http://h:1"}
+		if strings.HasPrefix(key, "peers.") {
+			want.Peers = &Peers{Listen: defaultPeersListen, DNS: "peer:9091"}
+		}
+		if strings.HasPrefix(key, "extproc.") {
+			want.ExtProc = &ExtProc{Listen: defaultExtProcListen}
+		}
 		if diff := cmp.Diff(want, c, cmp.AllowUnexported(Secret{})); diff != "" {
 			t.Errorf("the page's default of %s is not the program's (-program +page):\n%s", key, diff)
 		}
@@ -155,6 +161,8 @@ func withKey(key, text string) string {
 		return pool + "    " + name + ": " + text + "\n"
 	case group == "models":
 		return pool + "models: [{name: m, " + name + ": " + text + "}]\n"
+	case strings.HasPrefix(key, "peers."):
+		return pool + "peers: {dns: \"peer:9091\", " + strings.TrimPrefix(key, "peers.") + ": \"" + text + "\"}\n"
 	case strings.Contains(key, "."):
 		outer, inner, _ := strings.Cut(key, ".")
 		return pool + outer + ": {" + inner + ": " + text + "}\n"

@@ -56,6 +56,9 @@ func parseEndpoint(raw string) (canonical, rule, hint string) {
 	if rule, hint := hostRule(host, scheme, port); rule != "" {
 		return "", rule, hint
 	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.String() // one spelling of an IPv6 address, so that an endpoint that is there twice is seen
+	}
 	return scheme + "://" + net.JoinHostPort(host, strings.TrimLeft(port, "0")), "", ""
 }
 

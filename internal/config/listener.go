@@ -27,25 +27,31 @@ func (d *decoder) checkListener(c *Config) {
 	if c.TLS.CertFile == "" || c.TLS.KeyFile == "" {
 		return
 	}
-	cert, _, ok := d.pemFile(d.seen["tls.cert_file"], c.TLS.CertFile)
-	key, open, ok2 := d.pemFile(d.seen["tls.key_file"], c.TLS.KeyFile)
+	d.checkPair("tls.", c.TLS.CertFile, c.TLS.KeyFile)
+}
+
+// checkPair demands that the certificate and the key under the keys that start with path belong together.
+func (d *decoder) checkPair(path, certFile, keyFile string) {
+	certAt, keyAt := d.seen[path+"cert_file"], d.seen[path+"key_file"]
+	cert, _, ok := d.pemFile(certAt, certFile)
+	key, open, ok2 := d.pemFile(keyAt, keyFile)
 	if !ok || !ok2 {
 		return
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		d.fail(d.seen["tls.cert_file"], "does not make a pair with key_file: "+pairFault(err, key),
+		d.fail(certAt, "does not make a pair with key_file: "+pairFault(err, key),
 			"both in PEM: the certificate with its chain in cert_file, its private key in key_file")
 		return
 	}
 	if open {
-		d.warn(d.seen["tls.key_file"], "every user of this machine may read the key", "chmod 600, or defaultMode: 0400 of the secret's volume")
+		d.warn(keyAt, "every user of this machine may read the key", "chmod 600, or defaultMode: 0400 of the secret's volume")
 	}
 	switch now := time.Now(); {
 	case now.After(pair.Leaf.NotAfter):
-		d.warn(d.seen["tls.cert_file"], "the certificate is out of date since "+pair.Leaf.NotAfter.UTC().Format(time.DateTime), "renew it: the files are read again when they change")
+		d.warn(certAt, "the certificate is out of date since "+pair.Leaf.NotAfter.UTC().Format(time.DateTime), "renew it: the files are read again when they change")
 	case now.Before(pair.Leaf.NotBefore):
-		d.warn(d.seen["tls.cert_file"], "the certificate is not valid before "+pair.Leaf.NotBefore.UTC().Format(time.DateTime), "look at the clock of this machine")
+		d.warn(certAt, "the certificate is not valid before "+pair.Leaf.NotBefore.UTC().Format(time.DateTime), "look at the clock of this machine")
 	}
 }
 

@@ -1,40 +1,22 @@
 package config
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/certs"
 )
 
 // pemPair is a self-signed certificate and its key in PEM.
 func pemPair(t *testing.T, from, until time.Time) (cert, key string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: from, NotAfter: until, DNSNames: []string{"api.example"}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := func(kind string, data []byte) string {
-		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}))
-	}
-	return block("CERTIFICATE", der), block("PRIVATE KEY", raw)
+	p := certs.Issue(t, &x509.Certificate{NotBefore: from, NotAfter: until, DNSNames: []string{"api.example"}}, nil)
+	return string(p.Cert), string(p.Key)
 }
 
 // What stands in the two files of tls, and what is said of it. No text repeats what is in the key's file.

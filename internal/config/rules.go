@@ -16,7 +16,10 @@ func (d *decoder) check(c *Config) {
 	d.checkSockets(c)
 	d.checkTimes(c)
 	d.checkListener(c)
+	d.checkPeers(c)
+	d.checkExtProc(c)
 	d.checkPools(c)
+	d.checkKubernetes(c)
 	d.checkModels(c)
 	d.checkDrain(c)
 	d.checkLoops(c)
@@ -106,10 +109,10 @@ func (d *decoder) required(item value, key, rule string) {
 	d.failShowing(item, "", "missing: "+rule, "add "+key+": ...")
 }
 
-// checkSources demands exactly one of endpoints, file and dns.
+// checkSources demands exactly one of endpoints, file, dns and kubernetes.
 func (d *decoder) checkSources(item value, path string) {
 	var first *value
-	for _, key := range []string{"endpoints", "file", "dns"} {
+	for _, key := range []string{"endpoints", "file", "dns", "kubernetes"} {
 		v, ok := d.seen[path+"."+key]
 		switch {
 		case !ok:
@@ -121,12 +124,12 @@ func (d *decoder) checkSources(item value, path string) {
 				a, b = b, a
 			}
 			d.failShowing(b, "", fmt.Sprintf("a pool has one source of endpoints, and this one has %s in line %d", a.path[len(path)+1:], a.line),
-				"keep one of endpoints, file and dns")
+				"keep one of endpoints, file, dns and kubernetes")
 			return
 		}
 	}
 	if first == nil {
-		d.failShowing(item, "", "has no endpoints", "add one of endpoints: [http://10.0.0.3:8000], file: endpoints.yaml, dns: vllm.ns.svc:8000")
+		d.failShowing(item, "", "has no endpoints", "add one of endpoints: [http://10.0.0.3:8000], file: endpoints.yaml, dns: vllm.ns.svc:8000, kubernetes: {service: vllm}")
 	}
 }
 
@@ -220,7 +223,7 @@ func (d *decoder) checkLoops(c *Config) {
 			if rule != "" {
 				continue
 			}
-			for key, own := range map[string]string{"listen": c.Listen, "admin": c.Admin} {
+			for key, own := range ownAddresses(c) {
 				if !d.failed(key) && reaches(u, own) {
 					d.fail(v, "is the gateway itself, which listens on "+own, "name the model server's own port")
 				}
@@ -231,6 +234,18 @@ func (d *decoder) checkLoops(c *Config) {
 			where[u] = c.Pools[i].Name
 		}
 	}
+}
+
+// ownAddresses are the addresses that the gateway listens on, by key.
+func ownAddresses(c *Config) map[string]string {
+	own := map[string]string{"listen": c.Listen, "admin": c.Admin}
+	if c.Peers != nil {
+		own["peers.listen"] = c.Peers.Listen
+	}
+	if c.ExtProc != nil {
+		own["extproc.listen"] = c.ExtProc.Listen
+	}
+	return own
 }
 
 // reaches reports whether a URL certainly leads to a listening address of this machine.

@@ -38,6 +38,18 @@ func topFields(c *Config) []field {
 		}},
 		{"cors", func(d *decoder, v value) { c.CORS = new(CORS); d.object(v, corsFields(c.CORS)) }},
 		{"tls", func(d *decoder, v value) { c.TLS = new(TLS); d.object(v, tlsFields(c.TLS)) }},
+		{"extproc", func(d *decoder, v value) {
+			c.ExtProc = &ExtProc{Listen: defaultExtProcListen}
+			d.object(v, extProcFields(c.ExtProc))
+		}},
+		{"peers", func(d *decoder, v value) {
+			c.Peers = &Peers{Listen: defaultPeersListen}
+			d.object(v, peersFields(c.Peers))
+		}},
+		{"kubernetes", func(d *decoder, v value) {
+			c.Kubernetes = new(KubernetesAccess)
+			d.object(v, accessFields(c.Kubernetes))
+		}},
 		{"debug_headers", func(d *decoder, v value) { d.boolean(v, &c.DebugHeaders) }},
 		{"log", func(d *decoder, v value) { d.object(v, logFields(&c.Log)) }},
 		{"pools", func(d *decoder, v value) { d.pools(v, c) }},
@@ -75,6 +87,7 @@ func logFields(l *Log) []field {
 				l.Level = levelOf(i)
 			}
 		}},
+		{"prefix_hashes", func(d *decoder, v value) { d.boolean(v, &l.PrefixHashes) }},
 	}
 }
 
@@ -84,6 +97,10 @@ func poolFields(p *Pool) []field {
 		{"endpoints", func(d *decoder, v value) { d.endpoints(v, &p.Endpoints) }},
 		{"file", func(d *decoder, v value) { d.path(v, &p.File) }},
 		{"dns", func(d *decoder, v value) { d.dnsName(v, &p.DNS) }},
+		{"kubernetes", func(d *decoder, v value) {
+			p.Kubernetes = new(KubernetesSource)
+			d.object(v, kubernetesFields(p.Kubernetes))
+		}},
 		{"policy", func(d *decoder, v value) {
 			if i, ok := d.oneOf(v, policies()); ok {
 				p.Policy = Policy(i)
@@ -102,6 +119,7 @@ func poolFields(p *Pool) []field {
 		}},
 		{"queue", func(d *decoder, v value) { d.object(v, queueFields(&p.Queue)) }},
 		{"hold", func(d *decoder, v value) { d.pause(v, &p.Hold, 0, longest) }},
+		{"warm", func(d *decoder, v value) { d.warm(v, &p.Warm) }},
 		{"overflow", func(d *decoder, v value) {
 			if v.kind == kindText && closest(v.text, []string{"true", "false", "yes", "no", "on", "off"}) == "" {
 				d.fail(v, "want true or false", "write true: the next pool is the one after it in models[].pools")
@@ -110,6 +128,26 @@ func poolFields(p *Pool) []field {
 			d.boolean(v, &p.Overflow)
 		}},
 		{"api_key_file", func(d *decoder, v value) { d.keyFile(v, p) }},
+	}
+}
+
+func (d *decoder) warm(v value, all *[]WarmRequest) {
+	for _, item := range d.list(v, "warm-up requests", 16) {
+		w := WarmRequest{Output: 1, AtOnce: 1}
+		before := len(d.errs)
+		d.object(item, warmFields(&w))
+		if len(d.errs) == before && w.Prompt == 0 {
+			d.fail(item, "has no prompt", "write how many tokens it has: {prompt: 2000}")
+		}
+		*all = append(*all, w)
+	}
+}
+
+func warmFields(w *WarmRequest) []field {
+	return []field{
+		{"prompt", func(d *decoder, v value) { d.integer(v, &w.Prompt, 1, 1_000_000) }},
+		{"output", func(d *decoder, v value) { d.integer(v, &w.Output, 1, 10_000) }},
+		{"at_once", func(d *decoder, v value) { d.integer(v, &w.AtOnce, 1, 256) }},
 	}
 }
 
@@ -160,8 +198,12 @@ func Keys() []string {
 func keysUnder(path string, fields []field) []string {
 	inside := map[string][]field{
 		"log": logFields(&Log{}), "cors": corsFields(&CORS{}), "tls": tlsFields(&TLS{}),
+		"extproc": extProcFields(&ExtProc{}), "extproc.tls": tlsFields(&TLS{}),
+		"peers": peersFields(&Peers{}), "peers.tls": peersTLSFields(&PeersTLS{}),
+		"kubernetes": accessFields(&KubernetesAccess{}), "pools[].kubernetes": kubernetesFields(&KubernetesSource{}),
 		"pools[]": poolFields(&Pool{}), "pools[].full": fullFields(&Full{}), "pools[].queue": queueFields(&Queue{}),
-		"models[]": modelFields(&Model{}), "models[].pools[]": modelPoolFields(&ModelPool{}),
+		"pools[].warm[]": warmFields(&WarmRequest{}),
+		"models[]":       modelFields(&Model{}), "models[].pools[]": modelPoolFields(&ModelPool{}),
 	}
 	var all []string
 	for _, f := range fields {

@@ -116,6 +116,8 @@ func otherWords() map[string]string {
 		"pre_stop": "drain_delay", "lame_duck": "drain_delay", "shutdown_delay": "drain_delay",
 		"ping": "keepalive", "heartbeat": "keepalive", "ping_interval": "keepalive", "keepalive_seconds": "keepalive",
 		"cert": "cert_file", "certificate": "cert_file", "crt": "cert_file", "private_key": "key_file", "ssl": "tls", "https": "tls",
+		"replicas": "peers", "cluster": "peers", "gossip": "peers", "siblings": "peers", "members": "list", "hosts": "list", "peers": "list",
+		"ca": "ca_file", "ca_cert": "ca_file", "client_ca": "ca_file", "server_name": "name", "mtls": "tls",
 		"allowed_origins": "origins", "allow_origins": "origins", "allow_origin": "origins",
 		"max_queue": "queue", "queue_size": "queue", "size": "max", "length": "max", "depth": "max",
 		"queue_timeout": "queue", "fallback": "overflow", "spillover": "overflow", "scale_to_zero": "hold", "cold_start": "hold",
@@ -127,7 +129,7 @@ func otherWords() map[string]string {
 		"api_key": "api_key_file", "key": "api_key_file", "token": "api_key_file", "apikey": "api_key_file", "password": "api_key_file",
 		"aliases": "models", "routes": "models", "logging": "log", "log_level": "log", "verbosity": "level",
 		"kv": "projected_kv", "max_kv": "projected_kv", "max_running": "max_num_seqs", "max_waiting": "waiting",
-		"target": "serves", "alias": "serves", "to": "serves", "pool": "pools", "name": "pool", "hostname": "dns", "service": "dns",
+		"target": "serves", "alias": "serves", "to": "serves", "pool": "pools", "name": "pool", "hostname": "dns", "label_selector": "selector", "labels": "selector", "match_labels": "selector", "service": "dns",
 	}
 }
 

@@ -117,17 +117,6 @@ func (d *decoder) adviseWaiting(c *Config, p *Pool, path string) {
 	if v, ok := d.seen[path+".overflow"]; ok && p.Overflow && len(c.Pools) == 1 {
 		d.warn(v, "there is no other pool to take what overflows", "remove the key")
 	}
-	d.adviseComing(p, path)
-}
-
-// adviseComing says which keys of a pool are only checked so far.
-func (d *decoder) adviseComing(p *Pool, path string) {
-	if v, ok := d.seen[path+".queue"]; ok && p.Queue.Max > 0 {
-		d.warn(v, "is checked, but not in force yet: a full pool still picks, and its model servers queue", "expect nothing of it in this version")
-	}
-	if v, ok := d.seen[path+".hold"]; ok && p.Hold > 0 {
-		d.warn(v, "is checked, but not in force yet: a pool without a usable endpoint answers 503 at once", "expect nothing of it in this version")
-	}
 }
 
 // GracePeriod is the terminationGracePeriodSeconds that a pod of this gateway needs: its drain, and time to say that what is

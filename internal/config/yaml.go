@@ -20,8 +20,21 @@ func (c *Config) YAML() string {
 	if c.TLS != nil {
 		fmt.Fprintf(&b, "tls: {cert_file: %s, key_file: %s}\n", scalar(c.TLS.CertFile), scalar(c.TLS.KeyFile))
 	}
+	if c.ExtProc != nil {
+		c.ExtProc.write(&b)
+	}
+	if c.Peers != nil {
+		c.Peers.write(&b)
+	}
+	if k := c.Kubernetes; k != nil {
+		fmt.Fprintf(&b, "kubernetes: {kubeconfig: %s", scalar(k.Kubeconfig))
+		if k.Context != "" {
+			fmt.Fprintf(&b, ", context: %s", scalar(k.Context))
+		}
+		b.WriteString("}\n")
+	}
 	fmt.Fprintf(&b, "debug_headers: %t\n", c.DebugHeaders)
-	fmt.Fprintf(&b, "log: {format: %s, level: %s}\n", c.Log.Format, levelWord(c.Log.Level))
+	fmt.Fprintf(&b, "log: {format: %s, level: %s, prefix_hashes: %t}\n", c.Log.Format, levelWord(c.Log.Level), c.Log.PrefixHashes)
 	b.WriteString("pools:\n")
 	for i := range c.Pools {
 		c.Pools[i].write(&b)
@@ -63,6 +76,8 @@ func (p *Pool) write(b *strings.Builder) {
 		fmt.Fprintf(b, "    file: %s\n", scalar(p.File))
 	case p.DNS != "":
 		fmt.Fprintf(b, "    dns: %s\n", scalar(p.DNS))
+	case p.Kubernetes != nil:
+		p.Kubernetes.write(b)
 	default:
 		b.WriteString("    endpoints:\n")
 		for _, u := range p.Endpoints {
@@ -78,6 +93,12 @@ func (p *Pool) write(b *strings.Builder) {
 		p.Full.Waiting, seqs, strconv.FormatFloat(p.Full.ProjectedKV, 'g', -1, 64), p.Full.LongPrompt)
 	fmt.Fprintf(b, "    when_full: %s\n", p.WhenFull)
 	fmt.Fprintf(b, "    queue: {max: %d, wait: %s}\n    hold: %s\n    overflow: %t\n", p.Queue.Max, shortDuration(p.Queue.Wait), shortDuration(p.Hold), p.Overflow)
+	for i, w := range p.Warm {
+		if i == 0 {
+			b.WriteString("    warm:\n")
+		}
+		fmt.Fprintf(b, "      - {prompt: %d, output: %d, at_once: %d}\n", w.Prompt, w.Output, w.AtOnce)
+	}
 	if p.APIKeyFile != "" {
 		fmt.Fprintf(b, "    api_key_file: %s\n", scalar(p.APIKeyFile))
 	}
@@ -104,3 +125,6 @@ func (c *Config) LimitText() string { return shortDuration(c.Limit) }
 
 // MaxBodyText is MaxBody as the file writes it: 64MiB.
 func (c *Config) MaxBodyText() string { return shortSize(c.MaxBody) }
+
+// Scalar returns a text as a YAML file writes it: quoted, unless it is plainly a text without quotes.
+func Scalar(s string) string { return scalar(s) }

@@ -30,6 +30,7 @@ type Resolver interface {
 
 // DNS is the endpoints that a name's A and AAAA records list, spoken to with http.
 type DNS struct {
+	Condition
 	hostport string
 	resolver Resolver
 	log      *slog.Logger
@@ -47,7 +48,7 @@ func NewDNS(hostport string, resolver Resolver, log *slog.Logger) *DNS {
 // Run implements Discoverer. The set is in the order of the addresses, IPv4 first, whatever order the server answers in.
 // A name without addresses is an error, not an empty set: a DNS server that has just started says the same.
 func (d *DNS) Run(ctx context.Context, up chan<- []Target) {
-	trouble := complaint{log: d.log, source: []any{"dns", d.hostport}}
+	trouble := NewComplaint(d.log, &d.Condition, "dns", d.hostport)
 	var set []Target
 	for {
 		next, err := d.look(ctx)
@@ -55,9 +56,9 @@ func (d *DNS) Run(ctx context.Context, up chan<- []Target) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			trouble.broken(err, len(set), time.Now())
+			trouble.Broken(err, len(set), time.Now())
 		default:
-			trouble.whole(time.Now())
+			trouble.Whole(time.Now())
 			if !slices.Equal(next, set) {
 				if !send(ctx, up, next) {
 					return

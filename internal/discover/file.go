@@ -26,6 +26,7 @@ type Decode func(name string, data []byte) ([]string, error)
 // a few kilobytes four times a second cost nothing, and it works on every file system, with the symbolic links that
 // Kubernetes swaps, and with editors that write in place.
 type File struct {
+	Condition
 	path   string
 	decode Decode
 	log    *slog.Logger
@@ -40,7 +41,7 @@ func NewFile(path string, decode Decode, log *slog.Logger) *File {
 func (f *File) Run(ctx context.Context, up chan<- []Target) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	w := fileWatch{File: f, trouble: complaint{log: f.log, source: []any{"file", f.path}}, first: true}
+	w := fileWatch{File: f, trouble: NewComplaint(f.log, &f.Condition, "file", f.path), first: true}
 	for {
 		if w.look(time.Now()) && !send(ctx, up, w.set) {
 			return
@@ -56,7 +57,7 @@ func (f *File) Run(ctx context.Context, up chan<- []Target) {
 // fileWatch is what one Run remembers between looks.
 type fileWatch struct {
 	*File
-	trouble complaint
+	trouble Complaint
 	first   bool     // nothing was read yet
 	set     []Target // the last good one, nil before there was one
 	used    []byte   // the content that it came from
@@ -67,7 +68,7 @@ type fileWatch struct {
 func (w *fileWatch) look(now time.Time) bool {
 	data, err := w.read()
 	if err != nil {
-		w.trouble.broken(err, len(w.set), now)
+		w.trouble.Broken(err, len(w.set), now)
 		w.seen = nil
 		return false
 	}
@@ -77,15 +78,15 @@ func (w *fileWatch) look(now time.Time) bool {
 		return false
 	}
 	if w.set != nil && bytes.Equal(data, w.used) {
-		w.trouble.whole(now)
+		w.trouble.Whole(now)
 		return false
 	}
 	urls, err := w.decode(w.path, data)
 	if err != nil {
-		w.trouble.broken(err, len(w.set), now)
+		w.trouble.Broken(err, len(w.set), now)
 		return false
 	}
-	w.trouble.whole(now)
+	w.trouble.Whole(now)
 	next := Targets(urls)
 	changed := w.set == nil || !slices.Equal(next, w.set)
 	w.set, w.used = next, data

@@ -2,17 +2,30 @@ package discover
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"time"
 )
+
+// Condition is whether a source works at the moment: the zero value does. Its methods may be called from any goroutine.
+type Condition struct{ why atomic.Pointer[string] }
+
+// Broken returns why the source is broken, "" while it works. The text names the source's address.
+func (c *Condition) Broken() string {
+	if why := c.why.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
 
 // repeatAfter is how long a failure that goes on stays silent in the log.
 const repeatAfter = time.Minute
 
-// complaint logs a source that is broken: at once when it breaks, then once a minute with the number of the silent
+// Complaint logs a source that is broken: at once when it breaks, then once a minute with the number of the silent
 // failures between, and once when it is whole again. The texts of two failures are not compared, since those of the
-// resolver hold port numbers that change each time.
-type complaint struct {
+// resolver hold port numbers that change each time. It is for one goroutine.
+type Complaint struct {
 	log        *slog.Logger
+	condition  *Condition
 	source     []any // attributes that name the source
 	going      bool  // broken at the moment
 	since      time.Time
@@ -20,8 +33,16 @@ type complaint struct {
 	suppressed int
 }
 
-// broken records one failure.
-func (c *complaint) broken(err error, endpoints int, now time.Time) {
+// NewComplaint returns the complaint of the source that the attributes name: key, value, key, value. It keeps condition,
+// which begins anew.
+func NewComplaint(log *slog.Logger, condition *Condition, source ...any) Complaint {
+	condition.why.Store(nil)
+	return Complaint{log: log, condition: condition, source: source}
+}
+
+// Broken records one failure while so many endpoints are known.
+func (c *Complaint) Broken(err error, endpoints int, now time.Time) {
+	c.condition.why.Store(new(err.Error()))
 	if c.going && now.Sub(c.last) < repeatAfter {
 		c.suppressed++
 		return
@@ -34,8 +55,9 @@ func (c *complaint) broken(err error, endpoints int, now time.Time) {
 	c.going, c.last, c.suppressed = true, now, 0
 }
 
-// whole records a success.
-func (c *complaint) whole(now time.Time) {
+// Whole records a success.
+func (c *Complaint) Whole(now time.Time) {
+	c.condition.why.Store(nil)
 	if !c.going {
 		return
 	}

@@ -97,6 +97,7 @@ func TestRecordedSleepAndPause(t *testing.T) {
 	if s := e.Stats(); s.DoneLength != 6 {
 		t.Errorf("%d sequences ended by length, want all but the aborted one", s.DoneLength)
 	}
+	told(t, "running and waiting asleep and paused, what is aborted", 4, 4)
 }
 
 func drain(e *engine.Engine) {

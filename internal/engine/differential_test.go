@@ -235,6 +235,7 @@ func TestRecordedPrefixCache(t *testing.T) {
 	if checked < 30 {
 		t.Errorf("only %d facts were compared", checked)
 	}
+	told(t, "cached tokens, queries, hits", checked, checked)
 }
 
 // want4 asks for four answers to one cold prompt at once: three of them hit what the first registered in the same pass.
@@ -346,4 +347,5 @@ func TestRecordedClientAborts(t *testing.T) {
 	if checked != 4 {
 		t.Errorf("%d aborts compared, want 4", checked)
 	}
+	told(t, "gauges and counters after the close", checked, checked)
 }

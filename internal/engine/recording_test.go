@@ -2,9 +2,11 @@ package engine_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"pointsman.dev/pointsman/internal/engine"
@@ -179,5 +181,14 @@ func compare(t *testing.T, scrapes, states []scrape) {
 		if !found {
 			t.Errorf("scrape at %.3f s:\n  recorded %+v\n  model at that token count %+v", when, want, near)
 		}
+	}
+	told(t, "running, waiting, usage, queries, hits, preemptions, tokens", len(scrapes), len(scrapes))
+}
+
+// told prints, under go test -v, how much of a recording was compared (make fidelity).
+func told(t *testing.T, what string, matched, of int) {
+	t.Helper()
+	if testing.Verbose() && !t.Failed() {
+		fmt.Printf("fidelity: %-32s %-60s %3d of %3d\n", strings.TrimPrefix(t.Name(), "TestRecorded"), what, matched, of)
 	}
 }

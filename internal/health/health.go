@@ -8,7 +8,7 @@ type State uint8
 // States.
 const (
 	Unknown  State = iota // nothing was heard of it yet
-	Warming               // another process took its place, or its port is open: it has not shown yet that it works
+	Warming               // it gets synthetic requests first; or its port is open, or another process took its place, and it has not shown yet that it works
 	Ready                 // in use: a request succeeded, or it answered /health or /metrics well
 	Ejected               // it failed or is wedged; back after a trial
 	Draining              // it refuses new work and finishes what it has
@@ -37,7 +37,7 @@ type Admission uint8
 const (
 	Normal     Admission = iota // use it
 	Trial                       // one request may try it now; call Trying when it was picked
-	Avoid                       // it asked for a pause: only when no other is left
+	Avoid                       // it asked for a pause, or is new and has enough to do: only when no other is left
 	LastResort                  // only when everything looks dead
 )
 
@@ -55,6 +55,7 @@ const (
 	KindImproper             // what came was no answer
 	KindDenied               // 401 or 403 to a key that is the pool\'s
 	KindBusy                 // refused for load: no failure; Busy tells for how long
+	KindOurs                 // no connection, for want of something here: nothing is held against the endpoint
 )
 
 // String says it in words for a log.
@@ -78,6 +79,8 @@ func (k Kind) String() string {
 		return "the API key of the pool was refused"
 	case KindBusy:
 		return "refused for load"
+	case KindOurs:
+		return "the gateway had no resources for a connection"
 	}
 	return "unknown"
 }
@@ -112,6 +115,8 @@ const (
 // Machine is the state of one endpoint. Use New.
 type Machine struct {
 	heard, proven bool // something answered at the address; it showed that it works
+	start         start
+	warming       bool // it gets synthetic requests first
 	asleep        bool
 	leaving       bool // discovery takes it away
 
@@ -175,6 +180,7 @@ func (m *Machine) well(now time.Duration) {
 	m.proven = true
 	if m.refused {
 		m.ejected, m.trial, m.probes = false, false, 0
+		m.start = start{} // probably another process
 	}
 	m.reachable(now)
 }
@@ -200,6 +206,7 @@ func (m *Machine) Succeeded(now, _ time.Duration) {
 	m.move(now)
 	m.proven, m.hasOK, m.lastOK = true, true, now
 	m.badCodes = 0
+	m.start.answered = min(m.start.answered+1, startProven)
 	if now >= m.busyUntil {
 		m.busyStreak = 0
 	}
@@ -232,6 +239,8 @@ func (m *Machine) Failed(now time.Duration, k Kind) {
 		m.drained = true
 	case KindBusy:
 		m.ClientError(now)
+	case KindOurs:
+		m.trial = false
 	case KindTimeout:
 		if now-m.moved > silence || m.trial {
 			m.eject(now, ejectFirst)
@@ -303,6 +312,9 @@ func (m *Machine) Booked(now, expectedPrefill time.Duration) {
 		m.moved, m.dueBy, m.grown, m.still = max(m.moved, now), by, 0, true
 	}
 	m.inFlight++
+	if !m.start.begun {
+		m.start.begun, m.start.at = true, now
+	}
 	if m.trial {
 		m.trialUntil = max(m.trialUntil, by+trialMost)
 	}

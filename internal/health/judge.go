@@ -18,7 +18,7 @@ func (m *Machine) State(now time.Duration) State {
 		return Ejected
 	case !m.heard:
 		return Unknown
-	case !m.proven:
+	case !m.proven || m.warming:
 		return Warming
 	}
 	return Ready
@@ -27,22 +27,27 @@ func (m *Machine) State(now time.Duration) State {
 // Admission returns how far the endpoint may be used.
 func (m *Machine) Admission(now time.Duration) Admission {
 	switch {
-	case m.asleep || m.leaving || m.unwell(now):
+	case m.asleep || m.leaving || m.unwell(now) || m.warming:
 		return LastResort
 	case m.Wedged(now) && m.inFlight > 0 || m.ejected && now < m.until:
 		return LastResort
 	case m.stuck || m.ejected || !m.heard:
-		if m.trial && now < m.trialUntil {
-			return LastResort // one trial at a time
-		}
-		if now < m.busyUntil {
-			return Avoid
-		}
-		return Trial
-	case now < m.busyUntil:
+		return m.onTrial(now)
+	case now < m.busyUntil || m.startFull(now):
 		return Avoid
 	}
 	return Normal
+}
+
+// onTrial is how far an endpoint may be used of which only a request can tell whether it works.
+func (m *Machine) onTrial(now time.Duration) Admission {
+	switch {
+	case m.trial && now < m.trialUntil:
+		return LastResort // one trial at a time
+	case now < m.busyUntil:
+		return Avoid
+	}
+	return Trial
 }
 
 // Usable reports whether the endpoint could be asked: it answers, and it does not say that it is ill, asleep or leaving. One
@@ -128,7 +133,7 @@ func (m *Machine) ProbeAt(now time.Duration) time.Duration {
 func (m *Machine) NextEvent(now time.Duration) time.Duration {
 	next := never
 	for _, at := range [...]time.Duration{
-		m.busyUntil, m.ejectedUntil(), m.trialEnd(), m.after(m.wedgeAt()), m.goneAt(), m.ProbeAt(now), m.unwellAt(),
+		m.busyUntil, m.ejectedUntil(), m.trialEnd(), m.after(m.wedgeAt()), m.goneAt(), m.ProbeAt(now), m.unwellAt(), m.startEnds(),
 	} {
 		if at > now && (next < 0 || at < next) {
 			next = at

@@ -35,7 +35,7 @@ func randomEvent(rnd *rand.Rand, m *Machine, now time.Duration) {
 	case 1:
 		m.Succeeded(now, ms)
 	case 2, 3:
-		m.Failed(now, Kind(rnd.IntN(7)))
+		m.Failed(now, Kind(rnd.IntN(int(KindOurs)+1)))
 	case 4:
 		m.ClientError(now)
 	case 5:

@@ -19,6 +19,16 @@ type Ticket struct {
 	gen   uint32
 }
 
+// Number identifies the booking among all that its ledger ever made (an entry would have to be reused 4 billion times to
+// repeat one). It is 0 for the zero Ticket, and where more than 16 million requests are in flight.
+func (t Ticket) Number() uint64 {
+	const entryBits = 24
+	if t.entry >= 1<<entryBits {
+		return 0
+	}
+	return uint64(t.gen)<<entryBits | uint64(t.entry)
+}
+
 // Load is what one endpoint has in flight by these books.
 type Load struct {
 	Requests       int   // in flight
@@ -28,6 +38,8 @@ type Load struct {
 	UncachedTokens int64 // NewTokens of the requests whose first token was not seen
 	ContextTokens  int64 // prompt plus output of the decoding requests
 	OutputTokens   int64 // streamed by all in flight
+	GrowthTokens   int64 // expected output less what was streamed, of each request; one that passed its expectation counts 0
+	UnseenTokens   int64 // GrowthTokens of the requests whose first token was not seen, those answered in one piece above all
 
 	OldestUnprefilled time.Duration // when the oldest request without a first token was booked; 0 when there is none
 }
@@ -40,6 +52,7 @@ type entry struct {
 	prompt     int32
 	uncached   int32
 	output     int32
+	expected   int32 // output
 	booked     time.Duration
 	prev, next int32 // FIFO of the slot's unprefilled entries, index + 1
 	free       int32
@@ -61,9 +74,10 @@ type Ledger struct {
 // New returns empty books.
 func New() *Ledger { return &Ledger{} }
 
-// Book enters a request of prompt tokens, uncached of which are not expected in the cache of slot. Negative values
-// count as 0, uncached is cut to prompt. A negative slot books nothing and returns the zero Ticket.
-func (l *Ledger) Book(slot int, prompt, uncached int, now time.Duration) Ticket {
+// Book enters a request of prompt tokens, uncached of which are not expected in the cache of slot, whose answer is expected
+// to have so many tokens. Negative values count as 0, uncached is cut to prompt. A negative slot books nothing and
+// returns the zero Ticket.
+func (l *Ledger) Book(slot int, prompt, uncached, answer int, now time.Duration) Ticket {
 	if slot < 0 {
 		return Ticket{}
 	}
@@ -77,23 +91,25 @@ func (l *Ledger) Book(slot int, prompt, uncached int, now time.Duration) Ticket 
 	e := &l.entries[i-1]
 	prompt = clampTokens(prompt, maxTokens)
 	*e = entry{gen: e.gen + 1, live: true, slot: int32(slot), prompt: int32(prompt),
-		uncached: int32(clampTokens(uncached, prompt)), booked: now}
+		uncached: int32(clampTokens(uncached, prompt)), expected: int32(clampTokens(answer, maxTokens)), booked: now}
 	l.enter(e, i)
 	return Ticket{entry: i, gen: e.gen}
 }
 
-// Prefilled records that the first token of the request was seen. Later calls are no-ops.
-func (l *Ledger) Prefilled(t Ticket, _ time.Duration) {
+// Prefilled records that the first token of the request was seen. It returns true once; later calls are no-ops.
+func (l *Ledger) Prefilled(t Ticket, _ time.Duration) bool {
 	e := l.find(t)
 	if e == nil || e.prefilled {
-		return
+		return false
 	}
 	s := &l.slots[e.slot]
 	l.unlink(s, e)
 	e.prefilled = true
+	s.load.UnseenTokens -= e.growth()
 	s.load.Decoding++
 	s.load.UncachedTokens -= int64(e.uncached)
 	s.load.ContextTokens += int64(e.prompt) + int64(e.output)
+	return true
 }
 
 // Streamed adds tokens of output. Tokens before the first Prefilled count as output, not yet as context.
@@ -103,11 +119,16 @@ func (l *Ledger) Streamed(t Ticket, tokens int) {
 		return
 	}
 	tokens = clampTokens(tokens, maxTokens-int(e.output))
-	e.output += int32(tokens)
 	s := &l.slots[e.slot]
+	before := e.growth()
+	e.output += int32(tokens)
+	grown := before - e.growth()
+	s.load.GrowthTokens -= grown
 	s.load.OutputTokens += int64(tokens)
 	if e.prefilled {
 		s.load.ContextTokens += int64(tokens)
+	} else {
+		s.load.UnseenTokens -= grown
 	}
 }
 
@@ -118,9 +139,9 @@ func (l *Ledger) Move(t Ticket, slot int, uncached int, now time.Duration) Ticke
 	if e == nil {
 		return Ticket{}
 	}
-	prompt := int(e.prompt)
+	prompt, expected := int(e.prompt), int(e.expected)
 	l.Release(t)
-	return l.Book(slot, prompt, uncached, now)
+	return l.Book(slot, prompt, uncached, expected, now)
 }
 
 // Release takes the request off the books. It returns true exactly once per booking.
@@ -136,11 +157,13 @@ func (l *Ledger) Release(t Ticket) bool {
 	} else {
 		l.unlink(s, e)
 		s.load.UncachedTokens -= int64(e.uncached)
+		s.load.UnseenTokens -= e.growth()
 	}
 	s.load.Requests--
 	s.load.PromptTokens -= int64(e.prompt)
 	s.load.NewTokens -= int64(e.uncached)
 	s.load.OutputTokens -= int64(e.output)
+	s.load.GrowthTokens -= e.growth()
 	e.live = false
 	e.free = l.free
 	l.free = t.entry
@@ -168,6 +191,45 @@ func (l *Ledger) Mark(slot int, _ time.Duration) {
 	l.grow(slot)
 	s := &l.slots[slot]
 	s.mark = l.Load(slot)
+}
+
+// Remark adds a booking to the last Mark of its slot: it was in flight by then, and the books learn of it only now. It counts as
+// one without a first token.
+func (l *Ledger) Remark(t Ticket) {
+	e := l.find(t)
+	if e == nil {
+		return
+	}
+	m := &l.slots[e.slot].mark
+	m.Requests++
+	m.PromptTokens += int64(e.prompt)
+	m.NewTokens += int64(e.uncached)
+	m.UncachedTokens += int64(e.uncached)
+	m.GrowthTokens += e.growth()
+	m.UnseenTokens += e.growth()
+}
+
+// Unmark takes a booking out of the last Mark of its slot: it had ended by then, and the books learn of it only now. What is not
+// known of the moment of the Mark is taken as it is now.
+func (l *Ledger) Unmark(t Ticket) {
+	e := l.find(t)
+	if e == nil {
+		return
+	}
+	m := &l.slots[e.slot].mark
+	m.Requests = max(0, m.Requests-1)
+	take := func(from *int64, n int64) { *from = max(0, *from-n) }
+	take(&m.PromptTokens, int64(e.prompt))
+	take(&m.NewTokens, int64(e.uncached))
+	take(&m.OutputTokens, int64(e.output))
+	take(&m.GrowthTokens, e.growth())
+	if e.prefilled {
+		m.Decoding = max(0, m.Decoding-1)
+		take(&m.ContextTokens, int64(e.prompt)+int64(e.output))
+		return
+	}
+	take(&m.UncachedTokens, int64(e.uncached))
+	take(&m.UnseenTokens, e.growth())
 }
 
 // AtMark returns the books as of the last Mark of slot; zero when there was none.
@@ -215,6 +277,9 @@ func (l *Ledger) find(t Ticket) *entry {
 	return e
 }
 
+// growth is what the answer is still expected to add.
+func (e *entry) growth() int64 { return max(0, int64(e.expected)-int64(e.output)) }
+
 func (l *Ledger) grow(slotIndex int) {
 	for slotIndex >= len(l.slots) {
 		l.slots = append(l.slots, slot{})
@@ -228,6 +293,8 @@ func (l *Ledger) enter(e *entry, i int32) {
 	s.load.PromptTokens += int64(e.prompt)
 	s.load.NewTokens += int64(e.uncached)
 	s.load.UncachedTokens += int64(e.uncached)
+	s.load.GrowthTokens += e.growth()
+	s.load.UnseenTokens += e.growth()
 	e.prev = s.tail
 	if s.tail != 0 {
 		l.entries[s.tail-1].next = i

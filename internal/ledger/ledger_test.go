@@ -10,18 +10,19 @@ import (
 
 func TestLifeOfARequest(t *testing.T) {
 	l := New()
-	k := l.Book(2, 1000, 300, time.Second)
+	k := l.Book(2, 1000, 300, 10, time.Second)
 	step := func(what string, want Load) {
 		t.Helper()
 		if d := cmp.Diff(want, l.Load(2)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", what, d)
 		}
 	}
-	step("booked", Load{Requests: 1, PromptTokens: 1000, NewTokens: 300, UncachedTokens: 300, OldestUnprefilled: time.Second})
+	step("booked", Load{Requests: 1, PromptTokens: 1000, NewTokens: 300, UncachedTokens: 300, GrowthTokens: 10, UnseenTokens: 10, OldestUnprefilled: time.Second})
 	l.Prefilled(k, 2*time.Second)
 	l.Prefilled(k, 3*time.Second)
-	step("first token", Load{Requests: 1, Decoding: 1, PromptTokens: 1000, NewTokens: 300, ContextTokens: 1000})
+	step("first token", Load{Requests: 1, Decoding: 1, PromptTokens: 1000, NewTokens: 300, ContextTokens: 1000, GrowthTokens: 10})
 	l.Streamed(k, 5)
+	step("first part", Load{Requests: 1, Decoding: 1, PromptTokens: 1000, NewTokens: 300, ContextTokens: 1005, OutputTokens: 5, GrowthTokens: 5})
 	l.Streamed(k, 7)
 	l.Streamed(k, -3)
 	step("streamed", Load{Requests: 1, Decoding: 1, PromptTokens: 1000, NewTokens: 300, ContextTokens: 1012, OutputTokens: 12})
@@ -36,9 +37,9 @@ func TestLifeOfARequest(t *testing.T) {
 // A ticket outlives its request; the entry that it named may serve another one by then.
 func TestStaleTicket(t *testing.T) {
 	l := New()
-	old := l.Book(0, 10, 10, 0)
+	old := l.Book(0, 10, 10, 0, 0)
 	l.Release(old)
-	fresh := l.Book(0, 20, 20, 0)
+	fresh := l.Book(0, 20, 20, 0, 0)
 	if l.Release(old) {
 		t.Error("a stale ticket released another request")
 	}
@@ -56,7 +57,7 @@ func TestStaleTicket(t *testing.T) {
 
 func TestMove(t *testing.T) {
 	l := New()
-	a := l.Book(0, 100, 10, 0)
+	a := l.Book(0, 100, 10, 0, 0)
 	b := l.Move(a, 3, 90, time.Second)
 	if l.Release(a) {
 		t.Error("the ticket of before the move releases")
@@ -76,10 +77,10 @@ func TestMove(t *testing.T) {
 func TestMark(t *testing.T) {
 	l := New()
 	l.Mark(5, 0) // never booked
-	k := l.Book(0, 100, 50, 0)
+	k := l.Book(0, 100, 50, 0, 0)
 	l.Mark(0, 0)
 	want := l.Load(0)
-	l.Book(0, 100, 50, 0)
+	l.Book(0, 100, 50, 0, 0)
 	l.Release(k)
 	if d := cmp.Diff(want, l.AtMark(0)); d != "" {
 		t.Error(d)
@@ -91,7 +92,7 @@ func TestMark(t *testing.T) {
 
 func TestDrop(t *testing.T) {
 	l := New()
-	k := l.Book(1, 10, 10, 0)
+	k := l.Book(1, 10, 10, 0, 0)
 	l.Mark(1, 0)
 	if err := l.Drop(1); err == nil || err.Error() != "dropping slot 1: 1 requests are in flight" {
 		t.Errorf("error %v", err)
@@ -112,7 +113,7 @@ func TestDrop(t *testing.T) {
 func TestAbsurdTokens(t *testing.T) {
 	l := New()
 	for _, n := range []int{-5, 0, 1 << 40} {
-		k := l.Book(0, n, 2*n, 0)
+		k := l.Book(0, n, 2*n, 0, 0)
 		l.Prefilled(k, 0)
 		l.Streamed(k, 1<<40)
 		l.Streamed(k, 1<<40)
@@ -124,7 +125,7 @@ func TestAbsurdTokens(t *testing.T) {
 			t.Errorf("%d tokens left %+v", n, got)
 		}
 	}
-	if l.Release(l.Book(-1, 1, 1, 0)) {
+	if l.Release(l.Book(-1, 1, 1, 0, 0)) {
 		t.Error("a negative slot was booked")
 	}
 }
@@ -133,9 +134,9 @@ func TestAbsurdTokens(t *testing.T) {
 type model map[Ticket]*line
 
 type line struct {
-	slot, prompt, uncached, output int
-	prefilled                      bool
-	booked                         time.Duration
+	slot, prompt, uncached, answer, output int
+	prefilled                              bool
+	booked                                 time.Duration
 }
 
 func (m model) load(slot int) Load {
@@ -149,12 +150,14 @@ func (m model) load(slot int) Load {
 		l.PromptTokens += int64(r.prompt)
 		l.NewTokens += int64(r.uncached)
 		l.OutputTokens += int64(r.output)
+		l.GrowthTokens += int64(max(0, r.answer-r.output))
 		if r.prefilled {
 			l.Decoding++
 			l.ContextTokens += int64(r.prompt + r.output)
 			continue
 		}
 		l.UncachedTokens += int64(r.uncached)
+		l.UnseenTokens += int64(max(0, r.answer-r.output))
 		if oldest < 0 || r.booked < oldest {
 			oldest = r.booked
 		}
@@ -175,8 +178,9 @@ func TestAgainstModel(t *testing.T) {
 			if len(tickets) == 0 || rnd.IntN(3) == 0 {
 				p := rnd.IntN(5000)
 				u := rnd.IntN(p + 1)
-				k := l.Book(rnd.IntN(slots), p, u, now)
-				m[k] = &line{slot: int(l.entries[k.entry-1].slot), prompt: p, uncached: u, booked: now}
+				answer := rnd.IntN(40)
+				k := l.Book(rnd.IntN(slots), p, u, answer, now)
+				m[k] = &line{slot: int(l.entries[k.entry-1].slot), prompt: p, uncached: u, answer: answer, booked: now}
 				tickets = append(tickets, k)
 				booked++
 			}
@@ -209,7 +213,7 @@ func TestAgainstModel(t *testing.T) {
 					continue
 				}
 				delete(m, k)
-				m[fresh] = &line{slot: to, prompt: r.prompt, uncached: min(11, r.prompt), booked: now}
+				m[fresh] = &line{slot: to, prompt: r.prompt, uncached: min(11, r.prompt), answer: r.answer, booked: now}
 				tickets = append(tickets, fresh)
 			}
 			for s := range slots {
@@ -234,12 +238,36 @@ func TestAgainstModel(t *testing.T) {
 func TestNoGrowth(t *testing.T) {
 	l := New()
 	for range 10000 {
-		l.Release(l.Book(0, 1, 1, 0))
+		l.Release(l.Book(0, 1, 1, 0, 0))
 	}
 	if n := len(l.entries); n != 1 {
 		t.Errorf("%d entries for one request in flight", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { l.Release(l.Book(0, 1, 1, 0)) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { l.Release(l.Book(0, 1, 1, 0, 0)) }); n != 0 {
 		t.Errorf("%v allocations per request", n)
+	}
+}
+
+// TestRemark: a booking that a mark was taken without is in it afterwards, and only there once more.
+func TestRemark(t *testing.T) {
+	l := New()
+	l.Book(0, 100, 40, 10, 1)
+	l.Mark(0, 2)
+	late := l.Book(0, 50, 20, 5, 3)
+	now := l.Load(0)
+	l.Remark(late)
+	want := l.Load(0)
+	want.OldestUnprefilled = 0
+	if got := l.AtMark(0); func() bool { got.OldestUnprefilled = 0; return got != want }() {
+		t.Errorf("the mark is %+v, want %+v", got, want)
+	}
+	if l.Load(0) != now {
+		t.Error("the books changed")
+	}
+	l.Release(late)
+	l.Remark(late)
+	l.Remark(Ticket{})
+	if l.AtMark(0).Requests != 2 {
+		t.Error("a booking that ended was added")
 	}
 }

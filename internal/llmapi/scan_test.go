@@ -386,3 +386,32 @@ func checkChain(t *testing.T, chain []prefix.Block, total int) {
 		t.Fatalf("the chain has %d bytes, all prompts %d", last, total)
 	}
 }
+
+// The census against counting one byte at a time, for every split.
+func TestCensus(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	for range 300 {
+		p := make([]byte, rnd.IntN(6000))
+		for i := range p {
+			if p[i] = byte('a' + rnd.IntN(3)); rnd.IntN(8) == 0 {
+				p[i] = byte(rnd.IntN(256))
+			}
+		}
+		var want, got census
+		for _, b := range p {
+			if b == want.last {
+				want.same++
+			}
+			want.wide += int(b >> 7)
+			want.last = b
+		}
+		for rest := p; len(rest) > 0; {
+			n := 1 + rnd.IntN(len(rest))
+			got.count(rest[:n])
+			rest = rest[n:]
+		}
+		if got != want {
+			t.Fatalf("%+v, want %+v for %d bytes", got, want, len(p))
+		}
+	}
+}

@@ -16,7 +16,9 @@ import (
 // model, or every one was tried.
 var ErrNoEndpoint = errors.New("picking an endpoint: none left")
 
-// ErrFull says that every endpoint that could be asked is full, and that the request wanted one that is not.
+// ErrFull says that there is no endpoint for the request now, and that there may be one soon: every one that could be asked is
+// full and the request wanted one that is not, or others wait for the same, or the pool holds requests until an endpoint is
+// usable. See Pool.Wait.
 var ErrFull = errors.New("picking an endpoint: all are full")
 
 // Request is what a pick needs to know. It stays with the caller, who must not change or reuse it or its blocks
@@ -35,12 +37,17 @@ type Request struct {
 	Whole       bool           // the answer comes in one piece: its first token will not be seen
 	Spare       bool           // only an endpoint that is not full will do: else the pick fails with ErrFull
 	Sticky      string         // endpoint name that must be taken if it is there (state kept by an engine)
+	Only        Subset         // endpoints that it may go to; nil: every one
+	Light       bool           // it takes no room at an engine, so it waits for none
+	Priority    int            // among those that wait, lower values go first, as in vLLM
+	Waited      time.Duration  // how long it has been waiting before
 }
 
 // Endpoint is the address of a pick. It is shared by all bookings and never changes.
 type Endpoint struct {
 	URL  *url.URL
 	Name string // host:port, unique in its pool
+	host string // of it, without brackets
 }
 
 // Outcome is how a request ended, as far as the endpoint is concerned.
@@ -57,6 +64,17 @@ const (
 	Shed                    // the engine refused for load (429, 503)
 )
 
+// outcomeWords are for explanations.
+var outcomeWords = [...]string{"answered", "refused as the client's fault, or as too long", "given up: the client left, or the gateway ended it", "failed", "broken off", "ended by a limit", "refused for load"}
+
+// String says it in words.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeWords) {
+		return outcomeWords[o]
+	}
+	return "unknown"
+}
+
 // Usage is what the engine counted. Cached holds only if HasCached.
 type Usage struct {
 	Prompt, Output, Cached int
@@ -72,6 +90,7 @@ type Result struct {
 	Tokens     int           // output tokens seen, used without usage
 	RetryAfter time.Duration // of a Shed
 	Drain      bool          // the answer was that of a draining engine
+	Unreached  bool          // of an UpstreamError: no connection came about
 }
 
 // Booking is one request's place at one endpoint. Every method may be called from any goroutine, except that
@@ -89,30 +108,33 @@ type Booking struct {
 	ticket ledger.Ticket
 	prompt int32 // tokens, estimated
 	hit    int32 // tokens expected in the cache
-	held   int32 // bytes of the chain that the index credited before
-	keep   int32 // bytes of the chain that other requests have shown to be held since
+	answer int32 // tokens expected
 	n      int   // sequences
 	at     time.Duration
 	begun  time.Duration
 	tried  []int32
 
-	linked, credited, prefilled bool
-	busy, failed, lastResort    bool
-	unsure, booked              bool
-	next, prev                  *Booking
-	pending                     atomic.Int64 // tokens not yet in the books
-	flushed                     atomic.Int64 // when the books were last told
+	promise                  prefix.Promise // until the prompt is computed
+	prefilled                bool
+	busy, failed, lastResort bool
+	unsure, booked           bool
+	turn                     turn
+	nextOwn, prevOwn         *Booking
+	traced                   uint64       // its last pick among those that are remembered, plus one; 0: none
+	output, told             int32        // tokens in the books; of these, told to the peers
+	pending                  atomic.Int64 // tokens not yet in the books
+	flushed                  atomic.Int64 // when the books were last told
 }
 
 // start readies a booking that is new or done.
 func (b *Booking) start(p *Pool, r *Request, now time.Duration) {
 	b.pool, b.req, b.s, b.slot, b.ep, b.gone = p, r, nil, -1, nil, nil
 	b.pick, b.ticket = route.Pick{Slot: -1}, ledger.Ticket{}
-	b.hit, b.held, b.keep, b.n = 0, 0, 0, max(1, min(r.N, 1024))
+	b.hit, b.promise, b.n = 0, prefix.Promise{}, max(1, min(r.N, 1024))
 	b.at, b.begun, b.tried = now, now, b.tried[:0]
-	b.linked, b.credited, b.prefilled = false, false, false
-	b.busy, b.failed, b.lastResort, b.unsure, b.booked = false, false, false, false, false
-	b.next, b.prev = nil, nil
+	b.prefilled, b.busy, b.failed, b.lastResort, b.unsure, b.booked = false, false, false, false, false, false
+	b.turn = turn{}
+	b.nextOwn, b.prevOwn, b.output, b.told, b.traced = nil, nil, 0, 0, 0
 	b.pending.Store(0)
 	b.flushed.Store(int64(now))
 }
@@ -136,6 +158,25 @@ func (b *Booking) Tries() int { return len(b.tried) + 1 }
 // and nothing moves): an open answer will never go on.
 func (b *Booking) Gone() <-chan struct{} { return b.gone }
 
+// signOfLife is how old the last word of an endpoint may be for it to count as alive.
+const signOfLife = 10 * time.Second
+
+// Alive says whether the endpoint was heard of lately: a report, a connection, a token of an answer. If it cannot be connected to
+// it is busy, then, rather than gone.
+func (b *Booking) Alive() bool {
+	p := b.pool
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !b.booked {
+		return false
+	}
+	last := max(b.s.repAt, b.s.connected, b.s.stirLast)
+	return last > 0 && p.now()-last < signOfLife
+}
+
 // Repick gives up the endpoint, because of k, and books another one that was not tried. Nothing may have been sent to
 // the client. After Headers with 429 or 503 the endpoint is not blamed a second time. It returns false when no
 // other endpoint is left; the booking then stays where it is until Done.
@@ -155,10 +196,12 @@ func (b *Booking) Repick(k health.Kind) bool {
 	}
 	old, oldSlot, oldTicket := b.s, b.slot, b.ticket
 	b.tried = append(b.tried, int32(b.slot))
-	p.withdraw(b)
-	old.unlink(b)
+	p.trace.end(b, k.String())
+	b.promise.Break(p.index, b.slot)
+	old.disown(b)
 	if err := p.assign(b, now); err != nil {
-		old.link(b)
+		old.promise(b)
+		old.own(b)
 		b.tried = b.tried[:len(b.tried)-1]
 		p.touch(oldSlot, now)
 		p.wake(old, now)
@@ -173,7 +216,7 @@ func (b *Booking) Repick(k health.Kind) bool {
 func (b *Booking) Dispatched() {
 	b.with(func(p *Pool, now time.Duration) {
 		b.s.machine.Connected(now)
-		b.s.heard = true
+		b.s.heard, b.s.connected = true, now
 	})
 }
 
@@ -220,7 +263,7 @@ func (b *Booking) Progress(tokens int) {
 	b.with(func(p *Pool, now time.Duration) { b.flush(now) })
 }
 
-// Done ends the booking. Only the first call counts.
+// Done ends the booking, or the wait for one. Only the first call counts.
 func (b *Booking) Done(res Result) {
 	p := b.pool
 	if p == nil {
@@ -228,6 +271,7 @@ func (b *Booking) Done(res Result) {
 	}
 	p.mu.Lock()
 	defer p.unlock()
+	p.queue.remove(b)
 	if !b.booked {
 		return
 	}
@@ -239,11 +283,12 @@ func (b *Booking) Done(res Result) {
 		b.succeed(now)
 	}
 	if !b.prefilled {
-		p.withdraw(b)
+		b.promise.Break(p.index, b.slot)
 	}
 	b.judge(&res, now)
+	p.trace.end(b, res.Outcome.String())
 	p.learn(b, &res, now)
-	b.s.unlink(b)
+	b.s.disown(b)
 	b.booked = false
 	p.leave(b.slot, b.s, b.ticket, b.n, now)
 }

@@ -214,3 +214,28 @@ func abortSomewhere(t *testing.T, p *Pool, rnd *rand.Rand, id string) {
 	both.Go(func() { b.Progress(64); b.Done(ok(1000, 5)) })
 	both.Wait()
 }
+
+// An update that names an endpoint again, as when a pod's readiness or labels change, is no new life of it.
+func TestUpdateKeepsWhatIsInFlight(t *testing.T) {
+	p, _ := testPool(t, 2, Config{Name: "chat"})
+	open := make([]*Booking, 6)
+	for i := range open {
+		open[i] = mustPick(t, p, prompt(fmt.Sprint(i), chain(1, uint64(i+1), 4, 8)))
+	}
+	before := [2]EndpointStatus{endpoint(t, p, 0), endpoint(t, p, 1)}
+	for range 5 {
+		p.SetTargets(targets(2))
+		p.SetTargets(targets(3))
+	}
+	for i, was := range before {
+		if e := endpoint(t, p, i); e.InFlight != was.InFlight || e.HeldBlocks != was.HeldBlocks || was.InFlight == 0 {
+			t.Errorf("endpoint %d: %d in flight and %d blocks, were %d and %d", i, e.InFlight, e.HeldBlocks, was.InFlight, was.HeldBlocks)
+		}
+	}
+	for _, b := range open {
+		b.Done(ok(500, 5))
+	}
+	if n := p.Status().InFlight; n != 0 {
+		t.Errorf("%d in flight at the end", n)
+	}
+}

@@ -38,6 +38,12 @@ type Full struct {
 	LongPrompt  int     // prompt tokens from which the waiting gate does not apply; 0 means 16384
 }
 
+// Queue bounds how many requests wait for an endpoint that is not full, and for how long.
+type Queue struct {
+	Max  int           // waiting requests; 0: none waits, and the model servers queue
+	Wait time.Duration // of each; 0: as long as its caller lets it
+}
+
 // Config is the part of the configuration that a pool reads. It is a value: SetConfig replaces it whole.
 type Config struct {
 	Name     string
@@ -48,6 +54,10 @@ type Config struct {
 	APIKey   string // sent to the endpoints as a bearer token; never logged, never shown
 
 	Overflow bool // another pool of a model may take requests while this one is full
+
+	Queue Queue         // requests that wait while every endpoint is full
+	Warm  []WarmRequest // what an endpoint gets before users' requests
+	Hold  time.Duration // how long a request waits for the first usable endpoint of a pool that has none; 0: not at all
 
 	// Coefficients describe the engine's steps until it is known better; zero means the default of package route.
 	Coefficients route.Coefficients

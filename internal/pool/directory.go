@@ -173,6 +173,7 @@ func (d *Directory) rebuild() {
 	for _, a := range d.aliases {
 		d.alias(t, a, byName, lists, cards)
 	}
+	t.open = slices.DeleteFunc(t.open, func(p *Pool) bool { return p.empty() && d.named(p) })
 	for _, m := range cards {
 		t.list = append(t.list, m)
 		t.names = append(t.names, m.ID)
@@ -180,6 +181,14 @@ func (d *Directory) rebuild() {
 	slices.SortFunc(t.list, func(a, b Model) int { return cmp.Compare(a.ID, b.ID) })
 	slices.Sort(t.names)
 	d.table.Store(t)
+}
+
+// named says whether a configured name leads to p by that of the pool.
+func (d *Directory) named(p *Pool) bool {
+	name := p.Name()
+	return slices.ContainsFunc(d.aliases, func(a Alias) bool {
+		return slices.ContainsFunc(a.Pools, func(ap AliasPool) bool { return ap.Pool == name })
+	})
 }
 
 // smallFirst orders by window, those that are unknown last.

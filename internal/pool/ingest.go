@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"pointsman.dev/pointsman/internal/route"
 )
 
 // watched calls f for every slot at an address: the endpoint, and earlier lives of it that still have requests.
@@ -58,11 +60,11 @@ func (p *Pool) take(i int, s *slot, r *Report, now time.Duration) {
 	}
 	slow := had && now-s.repAt > 500*time.Millisecond
 	s.rep, s.hasRep, s.repAt, s.repErr = *r, true, now, ""
-	s.foreignLoad(slow || !had, p.books.Load(i).Decoding)
+	s.foreignLoad(p.books.Load(i).Decoding, slow || !had)
 	p.assumePrefilled(i, s, now)
-	s.seqsSeen.observe(r.Running, waiting(r), r.KVUsage, now)
+	s.seqsSeen.Observe(r.Running, waiting(r), r.KVUsage, now)
 	p.books.Mark(i, now)
-	s.peak = s.seqs
+	p.queue.freed = true
 	p.setCapacity(i, s)
 	if !had || !sameBool(old.PrefixCaching, r.PrefixCaching) || old.Engine != r.Engine {
 		p.choosePolicy()
@@ -80,12 +82,11 @@ func (p *Pool) assumePrefilled(i int, s *slot, now time.Duration) {
 		return
 	}
 	pace := 2 * orOne(p.snap.Endpoints[i].Kappa) * orOne(p.snap.Params.Scale)
-	walked := 0
-	for o := s.bookings; o != nil && walked < maxWalk; o = o.next {
-		if o.req.Whole && now-o.at > seconds(o.pick.Predicted*pace)+p.cfg.ReportInterval {
-			p.books.Prefilled(o.ticket, now)
+	for o := range s.promises.All {
+		b := o.Data.(*Booking)
+		if b.req.Whole && now-b.at > seconds(b.pick.Predicted*pace)+p.cfg.ReportInterval {
+			p.prefilled(b, now)
 		}
-		walked++
 	}
 }
 
@@ -127,30 +128,22 @@ func moved(old, r *Report) bool {
 func (p *Pool) restart(i int, s *slot, now time.Duration) {
 	s.restarts++
 	s.machine.Restarted(now)
+	p.chill(s, now)
 	s.learn.Reset()
-	s.seqsSeen, s.fit, s.maxSeqs = limitLearner{}, capacityLearner{share: 1}, 0
-	s.foreign, s.foreignRaw, s.foreignWaiting = 0, 0, 0
+	s.seqsSeen, s.fit, s.maxSeqs = route.LimitLearner{}, route.CapacityLearner{}, 0
+	s.foreign.Unreported()
 	p.index.Clear(i)
 	p.event(slog.LevelInfo, "endpoint restarted", "endpoint", s.ep.Name)
 }
 
-// foreignLoad finds the load that did not come through this gateway: what is reported less the most of our own since
-// the last report, since a report may show a request that ended meanwhile. A single report can show one that this
-// gateway let go and the engine not yet: two in a row must agree, unless reports are rare.
-func (s *slot) foreignLoad(single bool, decoding int) {
+// foreignLoad finds the load that came past this gateway and its peers.
+func (s *slot) foreignLoad(decoding int, alone bool) {
 	r := &s.rep
 	if r.Running < 0 && r.Waiting < 0 {
-		s.foreign, s.foreignRaw, s.foreignWaiting = 0, 0, 0
+		s.foreign.Unreported()
 		return
 	}
-	all := int64(count32(r.Running)) + int64(count32(r.Waiting))
-	raw := int32(min(max(0, all-int64(s.peak)), math.MaxInt32))
-	s.foreign = min(raw, s.foreignRaw)
-	if single {
-		s.foreign = raw
-	}
-	s.foreignRaw = raw
-	s.foreignWaiting = min(s.foreign, max(0, count32(waiting(r))-int32(max(0, s.seqs-decoding))))
+	s.foreign.Reported(int64(count32(r.Running))+int64(count32(r.Waiting)), count32(waiting(r)), decoding, alone)
 }
 
 // setCapacity tells the index how much the endpoint can hold. The mutex is held.
@@ -158,7 +151,7 @@ func (p *Pool) setCapacity(i int, s *slot) {
 	if s.rep.CapacityTokens <= 0 {
 		return
 	}
-	size := int64(s.rep.CapacityTokens * p.snap.Params.BytesPerToken * s.fit.share)
+	size := int64(s.rep.CapacityTokens * p.snap.Params.BytesPerToken * s.fit.Share())
 	if diff := size - s.capacity; diff*50 > s.capacity || -diff*50 > s.capacity {
 		s.capacity = size
 		p.index.SetCapacity(i, size)
@@ -173,7 +166,9 @@ func (p *Pool) ReportFailed(url string, err error) {
 	p.watched(url, func(i int, s *slot) {
 		s.machine.Report(now, false)
 		s.repErr = err.Error()
-		s.why = s.repErr
+		if !Starved(err) {
+			s.why = s.repErr
+		}
 		p.failed(s, &s.proof.report, err, now)
 		p.touch(i, now)
 	})
@@ -199,6 +194,9 @@ func (p *Pool) HealthProbe(url string, code int, err error) {
 	defer p.unlock()
 	now := p.now()
 	p.watched(url, func(i int, s *slot) {
+		if s.heard && Starved(err) {
+			return // it was not asked
+		}
 		s.machine.Health(now, code, err != nil)
 		switch {
 		case err != nil:

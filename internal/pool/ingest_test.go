@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pointsman.dev/pointsman/internal/route"
 )
 
 func TestStaleReportIsUnknown(t *testing.T) {
@@ -226,7 +228,7 @@ func TestMaxNumSeqsIsObserved(t *testing.T) {
 	if n := endpoint(t, p, 0).MaxNumSeqs; n != 8 {
 		t.Errorf("limit %d, want 8", n)
 	}
-	c.advance(limitHolds + time.Second)
+	c.advance(route.LimitHolds + time.Second)
 	p.Report(addr(0), idle())
 	if n := endpoint(t, p, 0).MaxNumSeqs; n != 0 {
 		t.Errorf("limit %d is kept for ever", n)

@@ -6,12 +6,11 @@ import (
 	"math"
 	"time"
 
-	"pointsman.dev/pointsman/internal/prefix"
 	"pointsman.dev/pointsman/internal/route"
 )
 
 // Pick chooses an endpoint for r and books it, in one step that the next pick sees. The booking holds on to r and
-// its blocks until Done, which must be called exactly once on every path. The error is ErrNoEndpoint.
+// its blocks until Done, which must be called exactly once on every path. The error is ErrNoEndpoint or ErrFull.
 func (p *Pool) Pick(r *Request) (*Booking, error) {
 	b := new(Booking)
 	if err := p.PickInto(b, r); err != nil {
@@ -30,7 +29,10 @@ func (p *Pool) PickInto(b *Booking, r *Request) error {
 	}
 	b.start(p, r, now)
 	b.prompt = p.promptTokens(r)
-	err := p.assign(b, now)
+	err := ErrFull // those that wait were here first
+	if p.queue.n == 0 || r.Light {
+		err = p.assign(b, now)
+	}
 	if errors.Is(err, ErrNoEndpoint) {
 		p.count.noEndpoint++
 	}
@@ -50,21 +52,33 @@ func (p *Pool) promptTokens(r *Request) int32 {
 // assign chooses an endpoint that b has not tried and books it there. The mutex is held.
 func (p *Pool) assign(b *Booking, now time.Duration) error {
 	exclude := p.excluded(b)
+	if b.turn.waiting {
+		exclude = p.queue.behind(b, exclude)
+	}
+	if p.holds(b, exclude) {
+		return ErrFull
+	}
 	hits := p.predict(b)
-	req := route.Request{PromptTokens: b.prompt, MaxTokens: int32(min(max(0, b.req.MaxTokens), math.MaxInt32)), Open: b.req.Spare}
+	b.answer = int32(p.avg.Output(int(b.prompt), b.req.MaxTokens))
+	req := b.asked()
+	req.Open = p.wantsRoom(b)
 	rnd := p.random()
 	pick := route.Choose(&p.snap, &req, hits, exclude, rnd)
 	if pick.Reason == route.ReasonAllFull && pick.Slot < 0 {
-		return ErrFull
+		if b.req.Spare || !p.idle() {
+			return ErrFull
+		}
+		req.Open = false // nothing of ours could end: waiting for the load of others would have no end either
+		pick = route.Choose(&p.snap, &req, hits, exclude, rnd)
 	}
 	if pick.Slot < 0 || pick.Slot >= len(p.slots) || p.slots[pick.Slot] == nil {
 		return ErrNoEndpoint
 	}
 	p.trace.picked(p, b, &req, &pick, hits, exclude, rnd, now)
 	b.pick, b.slot, b.s = pick, pick.Slot, p.slots[pick.Slot]
-	b.hit, b.held = 0, 0
+	b.hit, b.promise.Held = 0, 0
 	if hits != nil {
-		b.hit, b.held = pick.HitTokens, p.raw[pick.Slot]
+		b.hit, b.promise.Held = pick.HitTokens, p.raw[pick.Slot]
 	}
 	p.book(b, now)
 	return nil
@@ -77,7 +91,7 @@ func (p *Pool) excluded(b *Booking) []uint64 {
 	if set, ok := p.byModel[b.req.Model]; ok {
 		base = set
 	}
-	if len(b.tried) == 0 && b.req.Sticky == "" {
+	if len(b.tried) == 0 && b.req.Sticky == "" && b.req.Only == nil {
 		return base
 	}
 	set := p.exclude[:len(base)]
@@ -85,19 +99,26 @@ func (p *Pool) excluded(b *Booking) []uint64 {
 	for _, i := range b.tried {
 		set[i>>6] |= 1 << (i & 63)
 	}
-	if b.req.Sticky == "" {
-		return set
+	if b.req.Only != nil {
+		p.restrict(b, set)
 	}
+	if b.req.Sticky != "" {
+		p.stick(b, set)
+	}
+	return set
+}
+
+// stick leaves a sticky request the one endpoint that it wants, if that is there. The mutex is held.
+func (p *Pool) stick(b *Booking, set []uint64) {
 	for i, s := range p.slots {
 		if s != nil && s.ep.Name == b.req.Sticky && set[i>>6]&(1<<(i&63)) == 0 {
 			for k := range set {
 				set[k] = ^uint64(0)
 			}
 			set[i>>6] &^= 1 << (i & 63)
-			break
+			return
 		}
 	}
-	return set
 }
 
 // predict fills p.raw with the bytes and p.hits with the tokens of the prompt that each slot holds. It returns nil
@@ -129,25 +150,26 @@ func (p *Pool) book(b *Booking, now time.Duration) {
 	i, s := b.slot, b.s
 	e := &p.snap.Endpoints[i]
 	b.ep, b.gone, b.at = s.ep, s.gone, now
-	b.booked, b.prefilled, b.credited, b.failed, b.keep = true, false, false, false, 0
+	b.booked, b.prefilled, b.failed = true, false, false
 	b.lastResort = e.Admission >= route.LastResort
-	b.unsure = s.pending(b)
+	b.unsure = s.promises.Unsure(b.req.Blocks, b.promise.Held)
 	s.live++
-	s.seqs += b.n
-	s.peak = max(s.peak, s.seqs)
+	s.foreign.Booked(b.n)
 	s.picks++
 	p.count.picks[b.pick.Reason]++
-	b.ticket = p.books.Book(i, int(b.prompt), int(b.prompt-b.hit), now)
+	b.ticket = p.books.Book(i, int(b.prompt), int(b.prompt-b.hit), int(b.answer), now)
 	if e.Admission == route.Trial {
 		s.machine.Trying(now)
 	}
 	s.machine.Booked(now, seconds(b.pick.Predicted*orOne(e.Kappa)*orOne(p.snap.Params.Scale)))
 	s.learn.BookWork(b.pick.Work, now)
-	if len(b.req.Blocks) > 0 && p.caches(s) {
+	b.promise.Credited = len(b.req.Blocks) > 0 && p.caches(s)
+	if b.promise.Credited {
 		p.index.Insert(i, b.req.Blocks, now)
-		b.credited = true
 	}
-	s.link(b)
+	s.promise(b)
+	s.own(b)
+	p.tellBooked(b, now)
 	p.touch(i, now)
 	p.wake(s, now)
 }
@@ -175,102 +197,10 @@ func seconds(v float64) time.Duration {
 	return time.Duration(min(v, 1e6) * float64(time.Second))
 }
 
-// maxWalk bounds how many bookings of a slot are compared with one another. Beyond it less is credited than is held.
-const maxWalk = 128
-
-// pending says that the deepest block that b is promised may come from a request whose prefill has not been seen.
-func (s *slot) pending(b *Booking) bool {
-	if b.held == 0 {
-		return false
-	}
-	walked := 0
-	for o := s.bookings; o != nil && walked < maxWalk; o = o.next {
-		if o.held < b.held && common(o.req.Blocks, b.req.Blocks) >= b.held {
-			return true
-		}
-		walked++
-	}
-	return false
-}
-
-// confirm records that the endpoint has computed the prompt of b: what others share with it is held whatever becomes
-// of them.
-func (s *slot) confirm(b *Booking) {
-	walked := 0
-	for o := s.bookings; o != nil && walked < maxWalk; o = o.next {
-		if o != b && o.credited {
-			o.keep = max(o.keep, common(o.req.Blocks, b.req.Blocks))
-		}
-		walked++
-	}
-}
-
-// withdraw takes back what the index credits to the endpoint for b, whose prefill never happened, except what it held
-// before and what others vouch for. The mutex is held.
-func (p *Pool) withdraw(b *Booking) {
-	if !b.credited {
-		return
-	}
-	b.credited = false
-	sure := max(b.held, b.keep)
-	left := sure
-	walked := 0
-	for o := b.s.bookings; o != nil && walked < maxWalk; o = o.next {
-		if o == b || !o.credited {
-			continue
-		}
-		shared := common(o.req.Blocks, b.req.Blocks)
-		left = max(left, shared)
-		if o.held <= shared {
-			o.held = min(o.held, max(sure, o.keep)) // what it was promised may have been ours
-		}
-		walked++
-	}
-	if blocks := b.req.Blocks; left < blocks[len(blocks)-1].End {
-		p.index.Truncate(b.slot, blocks, left)
-	}
-}
-
-// common returns the bytes that two chains share from the start. A block's hash covers all before it, so the length
-// is found by halving.
-func common(a, b []prefix.Block) int32 {
-	lo, hi := 0, min(len(a), len(b))
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if a[mid].Hash == b[mid].Hash {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	if lo == 0 {
-		return 0
-	}
-	return a[lo-1].End
-}
-
-// link and unlink keep the list of bookings whose prefill has not been seen.
-func (s *slot) link(b *Booking) {
-	b.prev, b.next = nil, s.bookings
-	if s.bookings != nil {
-		s.bookings.prev = b
-	}
-	s.bookings, b.linked = b, true
-}
-
-func (s *slot) unlink(b *Booking) {
-	if !b.linked {
-		return
-	}
-	if b.prev != nil {
-		b.prev.next = b.next
-	} else {
-		s.bookings = b.next
-	}
-	if b.next != nil {
-		b.next.prev = b.prev
-	}
-	b.prev, b.next, b.linked = nil, nil, false
+// promise notes that the prompt of b is still to be computed.
+func (s *slot) promise(b *Booking) {
+	b.promise.Data, b.promise.Chain = b, b.req.Blocks
+	s.promises.Add(&b.promise)
 }
 
 // event keeps a line for the log until the mutex is let go.

@@ -213,6 +213,47 @@ func TestAFailureTakesNothingFromOthers(t *testing.T) {
 	}
 }
 
+// Two endpoints hold the same prompt. What fails at one of them, and that it restarts or goes away, takes nothing from the other.
+func TestEntriesGoWithTheirEndpointOnly(t *testing.T) {
+	for name, lose := range map[string]func(p *Pool, b *Booking, other int){
+		"failure": func(p *Pool, b *Booking, other int) { b.Done(Result{Outcome: UpstreamError, Status: 500}) },
+		"restart": func(p *Pool, b *Booking, other int) {
+			r := idle()
+			r.ProcessStart = 2000
+			p.Report(addr(other), r)
+		},
+		"removal": func(p *Pool, b *Booking, other int) { p.SetTargets(targets(2)[1-other : 2-other]) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := testPool(t, 2, Config{Name: "chat"})
+			blocks := chain(1, 1, 20, 30)
+			a := mustPick(t, p, prompt("a", blocks))
+			keeper := 0
+			if a.Endpoint().Name != endpoint(t, p, 0).Name {
+				keeper = 1
+			}
+			a.FirstToken()
+			a.Done(ok(1900, 5))
+			b := mustPick(t, p, prompt("b", blocks))
+			if b.Endpoint() == a.Endpoint() && !b.Repick(health.KindDrain) {
+				t.Fatal("no other endpoint")
+			}
+			if got := endpoint(t, p, 1-keeper).HeldBlocks; got != 30 {
+				t.Fatalf("the other endpoint holds %d blocks, want 30", got)
+			}
+			lose(p, b, 1-keeper)
+			if got := endpoint(t, p, keeper).HeldBlocks; got != 30 {
+				t.Errorf("%d blocks are left where nothing happened, want 30", got)
+			}
+			for _, e := range p.Status().Endpoints {
+				if e.URL == addr(1-keeper) && e.HeldBlocks != 0 && !e.Leaving {
+					t.Errorf("%d blocks are left where all was lost", e.HeldBlocks)
+				}
+			}
+		})
+	}
+}
+
 func TestBrokenPromisesAreNotRepeated(t *testing.T) {
 	p, _ := testPool(t, 1, Config{Name: "chat"})
 	serve := func(id uint64, cached bool) (promised int) {
@@ -240,13 +281,13 @@ func TestBrokenPromisesAreNotRepeated(t *testing.T) {
 	if promised > 0 {
 		t.Errorf("%d tokens are still promised in the fourth round in which the engine had none", promised)
 	}
-	if share := p.slots[0].fit.share; share > 0.95 {
+	if share := p.slots[0].fit.Share(); share > 0.95 {
 		t.Errorf("the capacity counts as %.2f of the memory", share)
 	}
 	for range 400 {
 		serve(1, true)
 	}
-	if share := p.slots[0].fit.share; share < 0.99 {
+	if share := p.slots[0].fit.Share(); share < 0.99 {
 		t.Errorf("the capacity stays at %.2f after 400 kept promises", share)
 	}
 }

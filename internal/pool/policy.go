@@ -28,10 +28,10 @@ func (p *Pool) choosePolicy() {
 // caching names the endpoints that say that they cache prefixes, and those that say that they do not.
 func (p *Pool) caching() (on, off []string) {
 	for _, s := range p.slots {
-		if s == nil || s.leaving || s.rep.PrefixCaching == nil {
+		if s == nil || s.leaving || s.caching() == nil {
 			continue
 		}
-		if *s.rep.PrefixCaching {
+		if *s.caching() {
 			on = append(on, s.ep.Name)
 		} else {
 			off = append(off, s.ep.Name)
@@ -65,7 +65,8 @@ func some(names []string) string {
 
 // caches says whether prefixes sent to a slot are worth remembering. The mutex is held.
 func (p *Pool) caches(s *slot) bool {
-	return p.snap.Params.Policy == route.Prefix && (s.rep.PrefixCaching == nil || *s.rep.PrefixCaching)
+	caching := s.caching()
+	return p.snap.Params.Policy == route.Prefix && (caching == nil || *caching)
 }
 
 // indexModels rebuilds who lists which model. byModel holds, per model, the slots that must not be picked for it:
@@ -91,6 +92,9 @@ func (p *Pool) indexModels() {
 		p.byModel[id] = p.without(id)
 	}
 	p.models = merged
+	if len(merged) > 0 {
+		p.lastModels = merged
+	}
 	p.modelsNew = true
 }
 
@@ -107,15 +111,20 @@ func (p *Pool) without(id string) []uint64 {
 }
 
 // Models returns what the endpoints list, merged, and whether some endpoint never listed anything: it may serve more. One that
-// is no model server serves nothing more, unless no other says what it serves.
+// is no model server serves nothing more, unless no other says what it serves. A pool that holds requests while it has
+// no endpoint goes by what its last ones listed.
 func (p *Pool) Models() (list []Model, open bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	open = len(p.byURL) == 0
+	open = len(p.byURL) == 0 && (p.cfg.Hold <= 0 || len(p.lastModels) == 0)
 	for _, s := range p.slots {
 		open = open || s != nil && !s.leaving && !s.listed && (len(p.models) == 0 || !s.proof.refuted())
 	}
-	return slices.Clone(p.models), open
+	list = p.models
+	if p.cfg.Hold > 0 && len(list) == 0 {
+		list = p.lastModels
+	}
+	return slices.Clone(list), open
 }
 
 // Ready says whether at least one endpoint is known to be usable.

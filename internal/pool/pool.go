@@ -3,8 +3,10 @@ package pool
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,10 +52,14 @@ type Pool struct {
 	byModel map[string][]uint64
 	models  []Model // merged, in the order of first sight
 
+	lastModels []Model // the same when it was last not empty
+
 	rnd     uint64
 	due     time.Duration // when some slot changes by the passing of time alone
-	touchAt time.Duration // of the last full refresh
+	queue   queue
 	trace   trace
+	journal journal
+	peers   []*Peer
 	count   counters
 	events  []event // state changes, logged after the mutex is let go
 
@@ -147,11 +153,26 @@ func (p *Pool) applyConfig() {
 }
 
 // SetTargets replaces the set of endpoints. New ones take the very next request; those that are missing take no
-// more and finish what they have. An address that comes back starts clean, also while requests of its earlier
-// life still run. Addresses that are no http URL, and those beyond MaxSlots, are left out and logged.
+// more and finish what they have. An address that comes back, or that another ID has now, starts clean, also while
+// requests of its earlier life still run. Addresses that are no http URL, and those beyond MaxSlots, are left out and logged.
 func (p *Pool) SetTargets(targets []discover.Target) {
 	p.mu.Lock()
 	defer p.unlock()
+	p.setTargets(targets)
+}
+
+// Replace is SetConfig and SetTargets in one step: nobody who waits is picked for by the new configuration at an endpoint that is
+// to go.
+func (p *Pool) Replace(cfg Config, targets []discover.Target) {
+	p.mu.Lock()
+	defer p.unlock()
+	p.cfg = cfg.withDefaults()
+	p.applyConfig()
+	p.setTargets(targets)
+}
+
+// setTargets is SetTargets. The mutex is held.
+func (p *Pool) setTargets(targets []discover.Target) {
 	now := p.now()
 	wanted := make(map[string]bool, len(targets))
 	for _, t := range targets {
@@ -165,18 +186,50 @@ func (p *Pool) SetTargets(targets []discover.Target) {
 			continue
 		}
 		wanted[key] = true
-		if _, have := p.byURL[key]; !have {
+		i, have := p.byURL[key]
+		if have && t.ID != "" && p.slots[i].id != "" && p.slots[i].id != t.ID {
+			p.remove(key, i, now) // another one has its address
+			have = false
+		}
+		if !have {
 			p.add(key, ep, now)
 		}
+		p.describe(key, t)
 	}
 	for key, i := range p.byURL {
 		if !wanted[key] {
 			p.remove(key, i, now)
 		}
 	}
+	p.placePeers(now)
 	p.version++
 	p.indexModels()
 	p.refresh(now)
+}
+
+// Retire ends the pool: it has no endpoints any more, and nobody waits for one. What is in flight goes on.
+func (p *Pool) Retire() {
+	p.mu.Lock()
+	defer p.unlock()
+	p.cfg.Queue, p.cfg.Hold = Queue{}, 0
+	p.setTargets(nil)
+}
+
+// describe keeps what the source of the endpoints says of one. The mutex is held.
+func (p *Pool) describe(key string, t discover.Target) {
+	i, have := p.byURL[key]
+	if !have {
+		return // there was no slot for it
+	}
+	s := p.slots[i]
+	if t.ID != "" {
+		s.id = t.ID
+	}
+	s.pageAt = t.MetricsPort
+	if s.said != t.Settings {
+		s.said = t.Settings
+		p.choosePolicy()
+	}
 }
 
 // add gives an endpoint a slot. The mutex is held.
@@ -199,6 +252,7 @@ func (p *Pool) add(key string, ep *Endpoint, now time.Duration) {
 		}
 	}
 	p.slots[i] = newSlot(key, ep, health.New(now), &p.avg, p.trace.seq)
+	p.chill(p.slots[i], now)
 	p.unused[i>>6] &^= 1 << (i & 63)
 	p.byURL[key] = i
 	p.event(slog.LevelInfo, "endpoint added", "endpoint", ep.Name)
@@ -220,7 +274,7 @@ func (p *Pool) remove(key string, i int, now time.Duration) {
 // release frees the slot of an endpoint that is leaving and has nothing in flight. The mutex is held.
 func (p *Pool) release(i int) {
 	s := p.slots[i]
-	if !s.leaving || s.live > 0 {
+	if !s.leaving || s.live > 0 || s.theirs > 0 {
 		return
 	}
 	if err := p.books.Drop(i); err != nil {
@@ -244,7 +298,7 @@ func parseEndpoint(raw string) (*Endpoint, error) {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, &url.Error{Op: "reading", URL: raw, Err: errNotHTTP}
 	}
-	return &Endpoint{URL: u, Name: u.Host + u.Path}, nil
+	return &Endpoint{URL: u, Name: u.Host + u.Path, host: u.Hostname()}, nil
 }
 
 // Watched returns the URLs that are to be asked for reports and health: the endpoints, and those that left but
@@ -261,6 +315,20 @@ func (p *Pool) Watched() (urls []string, version uint64) {
 		}
 	}
 	return urls, p.version
+}
+
+// ReportURL returns where the metrics page of an endpoint is, scheme://host:port: at another port of its host when the source of
+// the endpoints says so, at url itself otherwise.
+func (p *Pool) ReportURL(url string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := url
+	p.watched(url, func(_ int, s *slot) {
+		if s.pageAt > 0 && !s.leaving {
+			at = s.ep.URL.Scheme + "://" + net.JoinHostPort(s.ep.URL.Hostname(), strconv.Itoa(s.pageAt))
+		}
+	})
+	return at
 }
 
 // WatchVersion returns the version of Watched without its cost.

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"math"
 	"net/http"
 	"time"
 
@@ -17,8 +18,13 @@ func (p *Pool) leave(i int, s *slot, t ledger.Ticket, n int, now time.Duration) 
 	if !p.books.Release(t) {
 		return
 	}
+	p.tell(Event{Kind: Ended, ID: t.Number(), At: now})
 	s.live--
-	s.seqs -= n
+	s.foreign.Released(n)
+	p.queue.freed = true
+	if p.cfg.Queue.Max > 0 {
+		p.queue.pace.left(now)
+	}
 	s.machine.Released(now)
 	if s.leaving && s.live == 0 {
 		p.release(i)
@@ -34,6 +40,13 @@ func (b *Booking) blame(k health.Kind, now time.Duration) {
 		return
 	}
 	b.failed = true
+	if k == health.KindOurs {
+		if b.s.heard {
+			b.s.machine.Failed(now, k)
+			return
+		}
+		k = health.KindConnect // an address that is wrong looks the same from here
+	}
 	b.s.why = k.String()
 	if k == health.KindConnect {
 		b.s.machine.ConnectFailed(now)
@@ -45,11 +58,9 @@ func (b *Booking) blame(k health.Kind, now time.Duration) {
 // prefill records that the endpoint has computed the prompt.
 func (b *Booking) prefill(now time.Duration) {
 	b.prefilled = true
-	b.pool.books.Prefilled(b.ticket, now)
-	b.s.unlink(b)
-	if b.credited {
-		b.s.confirm(b)
-	}
+	b.pool.queue.freed = true
+	b.pool.prefilled(b, now)
+	b.promise.Keep()
 	b.s.stir(now)
 }
 
@@ -78,6 +89,8 @@ func (b *Booking) flush(now time.Duration) {
 		return
 	}
 	b.pool.books.Streamed(b.ticket, int(tokens))
+	b.output = int32(min(int64(b.output)+tokens, math.MaxInt32))
+	b.pool.tellOutput(b, now)
 	b.s.machine.Progress(now)
 	b.s.stir(now)
 }
@@ -120,6 +133,8 @@ func (b *Booking) judge(res *Result, now time.Duration) {
 		b.blame(health.KindTimeout, now)
 	case res.Outcome == Cut:
 		b.blame(health.KindCut, now)
+	case res.Outcome == UpstreamError && res.Unreached:
+		b.blame(health.KindConnect, now)
 	case res.Outcome == UpstreamError:
 		b.blame(kindOf(res.Status), now)
 	}
@@ -163,7 +178,7 @@ func (p *Pool) learn(b *Booking, res *Result, now time.Duration) {
 	}
 	p.avg.ObserveResidence((now - b.begun).Seconds())
 	if n := res.output(); n > 0 {
-		p.avg.ObserveOutput(n)
+		p.avg.ObserveOutput(int(b.prompt), n)
 	}
 	if !res.HasUsage || res.Usage.Prompt <= 0 {
 		return
@@ -181,8 +196,8 @@ func (p *Pool) learn(b *Booking, res *Result, now time.Duration) {
 	p.count.prompt += int64(res.Usage.Prompt)
 	s.predicted += int64(b.hit)
 	s.actualHit += int64(res.Usage.Cached)
-	if b.credited && !b.unsure {
-		broken := s.fit.observe(int(b.hit), res.Usage.Cached, int(p.snap.Endpoints[b.slot].BlockSize))
+	if b.promise.Credited && !b.unsure {
+		broken := s.fit.Observe(int(b.hit), res.Usage.Cached, int(p.snap.Endpoints[b.slot].BlockSize))
 		if broken {
 			p.shrink(b, res.Usage.Cached)
 		}
@@ -206,6 +221,6 @@ func load(l ledger.Load) route.Load {
 	return route.Load{
 		Requests: int32(l.Requests), Decoding: int32(l.Decoding), PromptTokens: l.PromptTokens,
 		NewTokens: l.NewTokens, UncachedTokens: l.UncachedTokens, ContextTokens: l.ContextTokens,
-		OutputTokens: l.OutputTokens,
+		OutputTokens: l.OutputTokens, GrowthTokens: l.GrowthTokens, UnseenTokens: l.UnseenTokens,
 	}
 }

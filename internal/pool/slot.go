@@ -5,7 +5,10 @@ import (
 	"math"
 	"time"
 
+	"pointsman.dev/pointsman/internal/discover"
 	"pointsman.dev/pointsman/internal/health"
+	"pointsman.dev/pointsman/internal/ledger"
+	"pointsman.dev/pointsman/internal/prefix"
 	"pointsman.dev/pointsman/internal/route"
 )
 
@@ -15,6 +18,9 @@ var errNotHTTP = errors.New("want http://host:port or https://host:port")
 // address that comes back gets a new one, perhaps with another number.
 type slot struct {
 	key     string // URL
+	id      string // of the life of the address, "" if its source tells none
+	said    discover.Settings
+	pageAt  int // port of the metrics page, 0: the endpoint's own
 	ep      *Endpoint
 	born    uint64 // trace sequence at its start
 	leaving bool
@@ -23,18 +29,23 @@ type slot struct {
 	learn   route.Learner
 	refused health.Refusals
 
-	live     int      // bookings that are not done
-	seqs     int      // sequences of these: a request for n answers is n to the engine
-	peak     int      // most sequences since the last report
-	bookings *Booking // list of these
+	live     int             // bookings of ours that are not done
+	theirs   int             // bookings of peers that are not done
+	theirDec int             // of these, first token seen
+	promises prefix.Promises // of those whose prefill has not been seen, ours and theirs
+	ours     *Booking        // list of ours
 	gone     chan struct{}
 	cut      bool // gone is closed
+
+	warmth    warmth
+	coldSince time.Duration // since when it answers and could be warmed
 
 	rep                 Report
 	hasRep              bool
 	repAt               time.Duration // of the last good report
 	stirred             bool          // requests of ours moved since the page did,
 	stirFirst, stirLast time.Duration // first and last
+	connected           time.Duration // of the last connection that was made for a request
 	known               bool          // the report is fresh and the page moves
 	repErr              string
 	why                 string // the last thing that spoke against it, for the log and the operator
@@ -45,11 +56,10 @@ type slot struct {
 	modelsSaid          bool   // said once per row
 	wantsKey            bool   // the last answer was 401 or 403
 
-	foreign, foreignRaw  int32
-	foreignWaiting       int32
-	seqsSeen             limitLearner
+	foreign              ledger.Foreign // beside both
+	seqsSeen             route.LimitLearner
 	maxSeqs              int // as the engine's settings page says; 0 unknown
-	fit                  capacityLearner
+	fit                  route.CapacityLearner
 	capacity             int64 // bytes last given to the index
 	models               []Model
 	listed               bool // models were read at least once
@@ -60,12 +70,13 @@ type slot struct {
 
 func newSlot(key string, ep *Endpoint, m *health.Machine, avg *route.Averages, born uint64) *slot {
 	return &slot{key: key, ep: ep, machine: m, born: born, gone: make(chan struct{}), rep: EmptyReport(),
-		learn: route.Learner{Pool: avg}, fit: capacityLearner{share: 1}}
+		learn: route.Learner{Pool: avg}}
 }
 
 // refresh recomputes every slot: what the passing of time changed. The mutex is held.
 func (p *Pool) refresh(now time.Duration) {
-	p.touchAt = now
+
+	p.queue.freed = true
 	p.avg.Apply(&p.snap.Params)
 	p.snap.Regret = p.index.Regret()
 	fresh, used := 0, 0
@@ -87,6 +98,9 @@ func (p *Pool) refresh(now time.Duration) {
 				fresh++
 			}
 		}
+	}
+	if p.cfg.Hold > 0 && p.anyUsable(p.unused) {
+		p.queue.usable = now
 	}
 	p.noteStale(used > 0 && fresh == 0, now)
 	if now-p.missed.since >= missedRest {
@@ -143,14 +157,14 @@ func (p *Pool) touch(i int, now time.Duration) {
 	if s.known {
 		e.Running, e.Waiting = count32(r.Running), count32(waiting(r))
 		e.KVUsage = r.KVUsage
-		e.ForeignRunning, e.ForeignWaiting = s.foreign-s.foreignWaiting, s.foreignWaiting
+		e.ForeignRunning, e.ForeignWaiting = s.foreign.Load-s.foreign.Waiting, s.foreign.Waiting
 		e.Known = r.Running >= 0 || r.Waiting >= 0
 	}
 	// What an engine is built like stays true while its reports are stale.
 	e.BlockSize, e.Blocks = count32(r.BlockSize), count32(r.NumBlocks)
 	e.CapacityTokens, e.MaxModelLen = int64(max(0, r.CapacityTokens)), count32(s.window())
-	e.MaxNumSeqs = p.maxNumSeqs(s, now)
-	e.Load, e.AtReport = load(p.books.Load(i)), load(p.books.AtMark(i))
+	e.MaxNumSeqs, e.Budget = p.maxNumSeqs(s, now), int32(min(s.said.MaxBatchedTokens, math.MaxInt32))
+	e.Load, e.AtReport, e.Peers = load(p.books.Load(i)), load(p.books.AtMark(i)), int32(s.theirs)
 	_, held := p.index.Held(i)
 	e.HeldTokens = int64(float64(held) / p.snap.Params.BytesPerToken)
 	p.set(i, e)
@@ -197,7 +211,19 @@ func (s *slot) window() float64 {
 	if longest > 0 {
 		return float64(longest)
 	}
+	if s.rep.MaxModelLen <= 0 && s.said.MaxModelLen > 0 {
+		return float64(s.said.MaxModelLen)
+	}
 	return s.rep.MaxModelLen
+}
+
+// caching is whether the engine caches prefixes, by its page or by how it was started; nil unknown.
+func (s *slot) caching() *bool {
+	if s.rep.PrefixCaching != nil || s.said.PrefixCaching == discover.Unsaid {
+		return s.rep.PrefixCaching
+	}
+	on := s.said.PrefixCaching == discover.On
+	return &on
 }
 
 // waiting is what the waiting gate looks at: requests that wait for memory or a sequence. Deferred ones wait for
@@ -209,7 +235,7 @@ func waiting(r *Report) float64 {
 	return r.Waiting
 }
 
-// maxNumSeqs is what is configured, else what the engine says, else what was observed; 0 unknown.
+// maxNumSeqs is what is configured, else what the engine says, else how it was started, else what was observed; 0 unknown.
 func (p *Pool) maxNumSeqs(s *slot, now time.Duration) int32 {
 	if n := p.cfg.Full.MaxNumSeqs; n > 0 {
 		return int32(min(n*max(1, s.rep.Ranks), math.MaxInt32))
@@ -220,7 +246,10 @@ func (p *Pool) maxNumSeqs(s *slot, now time.Duration) int32 {
 	if s.maxSeqs > 0 {
 		return int32(min(s.maxSeqs, math.MaxInt32))
 	}
-	return s.seqsSeen.limit(now)
+	if n := s.said.MaxNumSeqs; n > 0 {
+		return int32(min(n*max(1, s.rep.Ranks), math.MaxInt32))
+	}
+	return s.seqsSeen.Limit(now)
 }
 
 // count32 turns a reported number into a count; unknown and absurd ones become 0.

@@ -19,12 +19,15 @@ type Status struct {
 	Warnings   []string         `json:"warnings"`
 	AllStale   bool             `json:"all_reports_stale"` // no endpoint has a fresh report: the ledger alone decides
 	Ready      bool             `json:"ready"`             // at least one endpoint is known to be usable
+	Source     string           `json:"source_broken"`     // why the set of endpoints may be out of date, "" if it is not; a Pool leaves it empty
 	Models     []Model          `json:"models"`
 	Endpoints  []EndpointStatus `json:"endpoints"` // by name; each name once
 	Picks      map[string]int64 `json:"picks"`     // by reason
 	Full       map[string]int   `json:"full"`      // endpoints that a gate makes full now for a short prompt, by gate
 	NoEndpoint int64            `json:"no_endpoint"`
-	InFlight   int              `json:"in_flight"`
+	Queue      QueueStatus      `json:"queue"`
+	InFlight   int              `json:"in_flight"` // of this gateway
+	Peers      int              `json:"peers"`     // in flight by what other gateways say
 	Foreign    int              `json:"foreign"`
 
 	BytesPerToken    float64 `json:"bytes_per_token"`    // learned
@@ -46,9 +49,10 @@ type EndpointStatus struct {
 	Engine  string `json:"engine"`
 	Version string `json:"version"`
 
-	InFlight   int  `json:"in_flight"`
-	Decoding   int  `json:"decoding"`
-	Foreign    int  `json:"foreign"`
+	InFlight   int  `json:"in_flight"` // of this gateway
+	Decoding   int  `json:"decoding"`  // of these, first token seen
+	Peers      int  `json:"peers"`     // in flight by what other gateways say
+	Foreign    int  `json:"foreign"`   // reported and neither of this gateway nor of those
 	Running    *int `json:"running"`
 	Waiting    *int `json:"waiting"`
 	MaxNumSeqs int  `json:"max_num_seqs"` // configured, said or observed; 0 unknown
@@ -98,6 +102,7 @@ func (p *Pool) Status() Status {
 		BytesPerToken: p.snap.Params.BytesPerToken, MeanOutputTokens: p.snap.Params.MeanOutput, Regret: p.snap.Regret,
 		PredictedHitTokens: p.count.predicted, ActualHitTokens: p.count.actual, PromptTokens: p.count.prompt,
 	}
+	st.Queue = p.queueStatus(now)
 	for r := route.ReasonPrefix; int(r) < len(p.count.picks); r++ {
 		st.Picks[r.String()] = p.count.picks[r]
 	}
@@ -113,10 +118,34 @@ func (p *Pool) Status() Status {
 			p.countGates(&st, i)
 		}
 		st.InFlight += e.InFlight
+		st.Peers += e.Peers
 		st.Foreign += e.Foreign
 		st.Endpoints = append(st.Endpoints, e)
 	}
 	st.Endpoints = mergeLives(st.Endpoints)
+	return st
+}
+
+// QueueStatus is the requests of a pool that wait in the gateway.
+type QueueStatus struct {
+	Waiting int              `json:"waiting"`        // held ones included
+	Held    int              `json:"held"`           // of these, for the first usable endpoint
+	Max     int              `json:"max"`            // how many may wait; 0: none
+	Holds   bool             `json:"holds"`          // requests are held while no endpoint is usable
+	Oldest  float64          `json:"oldest_seconds"` // how long the longest has been waiting
+	Shed    map[string]int64 `json:"shed"`           // refused for want of room, by reason
+}
+
+// queueStatus describes the queue. The mutex is held.
+func (p *Pool) queueStatus(now time.Duration) QueueStatus {
+	q := &p.queue
+	st := QueueStatus{Waiting: q.n, Max: p.room(), Holds: p.cfg.Hold > 0, Shed: map[string]int64{QueueFull: q.shed[QueueFull], QueueTimeout: q.shed[QueueTimeout]}}
+	if at, any := q.oldest(); any {
+		st.Oldest = (now - at).Seconds()
+	}
+	if st.Holds && !p.anyUsable(p.unused) {
+		st.Held = q.n
+	}
 	return st
 }
 
@@ -166,9 +195,9 @@ func (p *Pool) endpointStatus(i int, s *slot, now time.Duration) EndpointStatus 
 	out := EndpointStatus{
 		Name: s.ep.Name, URL: s.ep.URL.Redacted(), State: s.stateAt(now).String(), Leaving: s.leaving,
 		Engine: r.Engine, Version: s.version,
-		InFlight: books.Requests, Decoding: books.Decoding, MaxNumSeqs: int(e.MaxNumSeqs),
+		InFlight: s.live, Decoding: books.Decoding - s.theirDec, Peers: s.theirs, MaxNumSeqs: int(e.MaxNumSeqs),
 		CapacityTokens: e.CapacityTokens, BlockSize: int(e.BlockSize), MaxModelLen: int(e.MaxModelLen),
-		PrefixCaching: r.PrefixCaching, HeldBlocks: blocks, HeldBytes: bytes,
+		PrefixCaching: s.caching(), HeldBlocks: blocks, HeldBytes: bytes,
 		ReportStale: !s.known, ReportError: s.repErr,
 		Heard: s.heard, Cause: s.cause(now), NoModelServer: s.proof.refuted(), ModelsError: s.modelsErr, WantsKey: s.wantsKey,
 		Preemptions: known(r.Preemptions), EngineHitRatio: ratio(r.Hits, r.Queries),
@@ -187,7 +216,7 @@ func (p *Pool) endpointStatus(i int, s *slot, now time.Duration) EndpointStatus 
 	}
 	if s.known {
 		out.Running, out.Waiting, out.KVUsage = whole(r.Running), whole(r.Waiting), known(r.KVUsage)
-		out.Foreign = int(s.foreign)
+		out.Foreign = int(s.foreign.Load)
 	}
 	if c := ratio(r.ComputedPromptTokens, r.PromptTokens); c != nil {
 		v := max(0, 1-*c)
@@ -293,9 +322,12 @@ type blindness struct {
 	hushed      int
 }
 
-// stateChanged logs what an operator wants to see. The mutex is held.
+// stateChanged logs what an operator wants to see, and has an endpoint that went warmed up when it is back. The mutex is held.
 func (p *Pool) stateChanged(s *slot, to health.State) {
 	level, attrs := slog.LevelInfo, []any{"endpoint", s.ep.Name, "from", s.state.String(), "to", to.String()}
+	if to == health.Gone {
+		p.chill(s, p.now()) // what comes back is probably another process
+	}
 	if to == health.Ejected || to == health.Gone {
 		if s.heard { // of one that never answered, that was said
 			level = slog.LevelWarn
@@ -317,6 +349,10 @@ func (p *Pool) event(level slog.Level, msg string, attrs ...any) {
 
 // unlock lets the mutex go, then logs and tells the directory.
 func (p *Pool) unlock() {
+	if p.queue.freed {
+		p.serve()
+		p.queue.freed = false
+	}
 	events := p.events
 	p.events = nil
 	var hooks []func()

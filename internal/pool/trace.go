@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"slices"
 	"time"
 
 	"pointsman.dev/pointsman/internal/route"
@@ -46,6 +47,8 @@ type pickRecord struct {
 	excluded  int32
 	slots     int32
 	chosen    string
+	queued    time.Duration
+	ended     string // what became of it; "" while it is in flight
 }
 
 // changed keeps the value that is about to be overwritten.
@@ -71,7 +74,11 @@ func (t *trace) picked(p *Pool, b *Booking, req *route.Request, pick *route.Pick
 	t.next++
 	r.id, r.model, r.at, r.seq = b.req.ID, b.req.Model, now, t.seq
 	r.params, r.regret, r.req, r.rnd = p.snap.Params, p.snap.Regret, *req, rnd
-	r.slots, r.chosen = int32(len(p.slots)), p.slots[pick.Slot].ep.Name
+	r.slots, r.chosen, r.queued = int32(len(p.slots)), p.slots[pick.Slot].ep.Name, 0
+	r.ended, b.traced = "", t.next
+	if b.turn.over != nil {
+		r.queued = now - b.turn.since
+	}
 	need := uint64(len(hits) + 2*len(exclude))
 	if t.words == nil {
 		t.words = make([]int32, maxWords)
@@ -86,6 +93,25 @@ func (t *trace) picked(p *Pool, b *Booking, req *route.Request, pick *route.Pick
 	}
 	r.words, r.hits, r.excluded = t.used, int32(len(hits)), int32(len(exclude))
 	t.used += need
+}
+
+// end notes what became of the last pick of b.
+func (t *trace) end(b *Booking, what string) {
+	if b.traced > 0 && t.next-b.traced < uint64(len(t.picks)) {
+		t.picks[(b.traced-1)%maxPicks].ended = what
+	}
+}
+
+// all returns the latest picks of a request, the oldest first. A client may have given several requests one id.
+func (t *trace) all(id string) (list []pickRecord) {
+	const most = 16
+	for k := uint64(1); k <= uint64(len(t.picks)) && len(list) < most; k++ {
+		if r := &t.picks[(t.next-k)%maxPicks]; r.id == id {
+			list = append(list, *r)
+		}
+	}
+	slices.Reverse(list)
+	return list
 }
 
 // find returns the latest pick of a request, or the latest of all for "".
@@ -139,7 +165,20 @@ type Explanation struct {
 	Cost       float64     `json:"cost_seconds"`
 	Prompt     int         `json:"prompt_tokens"`
 	Hit        int         `json:"predicted_hit_tokens"`
+	Queued     float64     `json:"queued_seconds"` // how long it had waited for an endpoint
+	Ended      string      `json:"ended"`          // what became of it there; "" while it is in flight
+	Steps      Steps       `json:"steps"`
 	Candidates []Candidate `json:"candidates"`
+}
+
+// Steps is what the pick took the engines' steps to be, in seconds (see route.Coefficients).
+type Steps struct {
+	Step       float64 `json:"step_seconds"`             // without prefill
+	Decoding   float64 `json:"decoding_request_seconds"` // more for each request that decodes
+	Context    float64 `json:"context_token_seconds"`    // more for each token of their contexts
+	Prefill    float64 `json:"prefill_token_seconds"`    // more for each token of a prompt
+	Scale      float64 `json:"scale"`                    // observed to predicted times, learnt of the pool; the others have it in them
+	MeanOutput float64 `json:"mean_output_tokens"`       // learnt of the pool
 }
 
 // Candidate is one endpoint of an Explanation. The terms add up to the cost.
@@ -148,6 +187,10 @@ type Candidate struct {
 	Skipped  string  `json:"skipped,omitempty"` // why it was no candidate
 	Full     bool    `json:"full"`
 	Hit      int     `json:"hit_tokens"`
+	InFlight int     `json:"in_flight"` // there at that moment, from this gateway
+	Peers    int     `json:"peers"`     // from others, by what they said
+	Foreign  int     `json:"foreign"`   // from elsewhere, by the endpoint's report
+	Slowness float64 `json:"slowness"`  // its times against the pool's, learnt
 	Gates    []Gate  `json:"gates"`
 	Terms    []Term  `json:"terms"`
 	Cost     float64 `json:"cost_seconds"`
@@ -178,42 +221,83 @@ func (p *Pool) Explain(id string) (Explanation, bool) {
 		p.mu.Unlock()
 		return Explanation{}, false
 	}
-	rec := *r
-	snap, ok := p.trace.snapshot(&p.snap, r)
-	hits, exclude := p.trace.inputs(r)
-	names := make([]string, len(p.slots))
-	for i, s := range p.slots {
-		if s != nil && s.born <= rec.seq {
-			names[i] = s.ep.Name
+	past := p.recall(r)
+	p.mu.Unlock()
+	return past.explain()
+}
+
+// Explanations are those of every pick of a request that is remembered, the oldest first: it was sent to one endpoint after the other.
+func (p *Pool) Explanations(id string) (list []Explanation) {
+	p.mu.Lock()
+	records := p.trace.all(id)
+	past := make([]recalled, 0, len(records))
+	for i := range records {
+		past = append(past, p.recall(&records[i]))
+	}
+	p.mu.Unlock()
+	for i := range past {
+		if e, ok := past[i].explain(); ok {
+			list = append(list, e)
 		}
 	}
-	out := Explanation{ID: rec.id, Model: rec.model, Pool: p.cfg.Name, AgeSeconds: (p.now() - rec.at).Seconds(),
-		Policy: rec.params.Policy.String(), Endpoint: rec.chosen, Prompt: int(rec.req.PromptTokens)}
-	p.mu.Unlock()
-	if !ok {
+	return list
+}
+
+// recalled is all that a pick was made of.
+type recalled struct {
+	rec     pickRecord
+	snap    route.Snapshot
+	whole   bool // the snapshot could be restored
+	hits    []int32
+	exclude []uint64
+	names   []string
+	out     Explanation
+}
+
+// recall restores what a pick was made of. The mutex is held.
+func (p *Pool) recall(r *pickRecord) recalled {
+	x := recalled{rec: *r, names: make([]string, len(p.slots))}
+	x.snap, x.whole = p.trace.snapshot(&p.snap, r)
+	x.hits, x.exclude = p.trace.inputs(r)
+	for i, s := range p.slots {
+		if s != nil && s.born <= r.seq {
+			x.names[i] = s.ep.Name
+		}
+	}
+	x.out = Explanation{ID: r.id, Model: r.model, Pool: p.cfg.Name, AgeSeconds: (p.now() - r.at).Seconds(), Policy: r.params.Policy.String(),
+		Endpoint: r.chosen, Prompt: int(r.req.PromptTokens), Queued: r.queued.Seconds(), Ended: r.ended}
+	return x
+}
+
+// explain makes the pick again. It is false when too much has happened since.
+func (x *recalled) explain() (Explanation, bool) {
+	if !x.whole {
 		return Explanation{}, false
 	}
-	e := route.Explain(&snap, &rec.req, hits, exclude, rec.rnd)
+	out := x.out
+	e := route.Explain(&x.snap, &x.rec.req, x.hits, x.exclude, x.rec.rnd)
+	steps, scale := x.snap.Params.Steps()
+	out.Steps = Steps{steps.A, steps.B, steps.C, steps.P, scale, x.snap.Params.MeanOutput}
 	out.Reason, out.Cost, out.Hit = e.Pick.Reason.String(), e.Pick.Cost, int(e.Pick.HitTokens)
 	for _, c := range e.Candidates {
 		name := ""
-		if c.Slot >= 0 && c.Slot < len(names) {
-			name = names[c.Slot]
+		if c.Slot >= 0 && c.Slot < len(x.names) {
+			name = x.names[c.Slot]
 		}
 		if c.Chosen {
-			name = rec.chosen
+			name = x.rec.chosen
 		}
 		if name == "" {
 			continue // an unused slot, or an endpoint that left since
 		}
-		out.Candidates = append(out.Candidates, named(name, &c))
+		out.Candidates = append(out.Candidates, named(name, &c, &x.snap.Endpoints[c.Slot]))
 	}
 	return out, true
 }
 
-func named(name string, c *route.Candidate) Candidate {
-	out := Candidate{Endpoint: name, Skipped: c.Skipped, Full: c.Full, Hit: int(c.HitTokens), Cost: c.Cost,
-		Tied: c.Tied, Chosen: c.Chosen, Gates: []Gate{}, Terms: []Term{}}
+func named(name string, c *route.Candidate, e *route.Endpoint) Candidate {
+	out := Candidate{InFlight: int(e.Requests - e.Peers), Peers: int(e.Peers), Foreign: int(e.ForeignRunning + e.ForeignWaiting), Endpoint: name, Skipped: c.Skipped, Full: c.Full, Hit: int(c.HitTokens), Cost: c.Cost,
+		Slowness: orOne(e.Kappa), Tied: c.Tied, Chosen: c.Chosen, Gates: []Gate{}, Terms: []Term{}}
 	for _, g := range c.Gates {
 		out.Gates = append(out.Gates, Gate(g))
 	}

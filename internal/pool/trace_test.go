@@ -102,3 +102,34 @@ func TestTraceForgetsButStaysBounded(t *testing.T) {
 		t.Errorf("%d picks and %d words are kept", len(p.trace.picks), len(p.trace.words))
 	}
 }
+
+// What was learnt is shown with the pick that used it: the pool's pace, and the pace of one endpoint against the pool's.
+func TestExplainShowsWhatIsLearnt(t *testing.T) {
+	p, c := testPool(t, 3, Config{Name: "chat"})
+	given, _ := p.snap.Params.Steps()
+	for i := range 120 {
+		b := mustPick(t, p, prompt(fmt.Sprint(i), chain(uint64(i), 0, 0, 30)))
+		pace := 3.0
+		if b.Endpoint().URL.String() == addr(0) {
+			pace = 9
+		}
+		c.advance(time.Duration(pace * b.pick.Predicted * float64(time.Second)))
+		b.FirstToken()
+		b.Done(ok(1900, 50))
+		for k := range 3 {
+			p.Report(addr(k), idle())
+		}
+	}
+	e, found := p.Explain("")
+	if !found || e.Steps.Scale < 2.5 || math.Abs(e.Steps.Step-e.Steps.Scale*given.A) > 1e-9 || math.Abs(e.Steps.Prefill-e.Steps.Scale*given.P) > 1e-12 {
+		t.Errorf("steps %+v, given %+v", e.Steps, given)
+	}
+	if e.Steps.MeanOutput < 40 || e.Steps.MeanOutput > 150 {
+		t.Errorf("answers of %g tokens, want near 50", e.Steps.MeanOutput)
+	}
+	for _, x := range e.Candidates {
+		if slow := "http://"+x.Endpoint == addr(0); slow != (x.Slowness > 1.1) {
+			t.Errorf("%s is %.2f times as slow as the pool", x.Endpoint, x.Slowness)
+		}
+	}
+}

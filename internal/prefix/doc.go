@@ -30,3 +30,21 @@ type Block struct {
 	// over the chain, so it grows with every block of a chain.
 	End int32
 }
+
+// Common returns the bytes that two chains share from their start. A block's hash covers all before it, so the length is found
+// by halving.
+func Common(a, b []Block) int32 {
+	lo, hi := 0, min(len(a), len(b))
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if a[mid].Hash == b[mid].Hash {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == 0 {
+		return 0
+	}
+	return a[lo-1].End
+}

@@ -143,6 +143,25 @@ func (x *Index) Clear(slot int) {
 	}
 }
 
+// Chains calls f with chains that slot holds, the most recently used first, until f returns false. Inserted in the opposite
+// order elsewhere they give the same knowledge and the same order of use. f must not keep the chain.
+func (x *Index) Chains(slot int, f func(chain []Block) bool) {
+	if slot >= len(x.slots) {
+		return
+	}
+	var chain []Block
+	for r := x.slots[slot].newest; r != nil; r = r.holder(slot).older {
+		h := r.holder(slot)
+		if h.older != nil && h.older.parent == r {
+			continue // inserting what continues it puts it right before that
+		}
+		chain = r.chain(chain[:0], int(h.held))
+		if !f(chain) {
+			return
+		}
+	}
+}
+
 // Held reports how many blocks, and how many prompt bytes, slot is thought to hold.
 func (x *Index) Held(slot int) (blocks int, bytes int64) {
 	if slot >= len(x.slots) {

@@ -443,3 +443,51 @@ func FuzzIndex(f *testing.F) {
 		}
 	})
 }
+
+// TestChainsMakeTheSameIndex: what Chains tells of a slot, inserted elsewhere in the opposite order, gives the same knowledge and the
+// same order of forgetting.
+func TestChainsMakeTheSameIndex(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	x := NewIndex()
+	x.SetCapacity(0, 100_000)
+	for i := range 3000 {
+		n := 1 + rnd.IntN(40)
+		c := make([]Block, n)
+		h := rnd.Uint64N(5)
+		for k := range c {
+			if rnd.IntN(8) == 0 {
+				h = h*31 + rnd.Uint64N(3)
+			}
+			h = mix(h, uint64(k))
+			c[k] = Block{Hash: h, End: int32(256 * (k + 1))}
+		}
+		x.Insert(i%2, c, time.Duration(i))
+		if i%97 == 0 {
+			x.Truncate(0, c, int32(rnd.IntN(5000)))
+		}
+	}
+	var chains [][]Block
+	x.Chains(0, func(c []Block) bool { chains = append(chains, slices.Clone(c)); return true })
+	y := NewIndex()
+	y.SetCapacity(0, 100_000)
+	for i := len(chains) - 1; i >= 0; i-- {
+		y.Insert(0, chains[i], time.Hour)
+	}
+	for capacity := int64(100_000); capacity > 0; capacity -= 9_000 {
+		x.SetCapacity(0, capacity)
+		y.SetCapacity(0, capacity)
+		bx, sx := x.Held(0)
+		by, sy := y.Held(0)
+		if bx != by || sx != sy || bx == 0 {
+			t.Fatalf("within %d bytes: %d blocks and %d bytes here, %d and %d there", capacity, bx, sx, by, sy)
+		}
+		for _, c := range chains {
+			var hx, hy [1]int32
+			x.Hits(c, hx[:])
+			y.Hits(c, hy[:])
+			if hx != hy {
+				t.Fatalf("within %d bytes: a chain of %d blocks is held to %d here and %d there", capacity, len(c), hx[0], hy[0])
+			}
+		}
+	}
+}

@@ -120,6 +120,18 @@ func (r *run) removeHolder(slot int) {
 	r.holders = slices.Delete(r.holders, i, i+1)
 }
 
+// chain appends the whole chain up to the first n blocks of r.
+func (r *run) chain(dst []Block, n int) []Block {
+	var path []*run
+	for up := r.parent; up != nil; up = up.parent {
+		path = append(path, up)
+	}
+	for i := len(path) - 1; i >= 0; i-- {
+		dst = append(dst, path[i].blocks...)
+	}
+	return append(dst, r.blocks[:n]...)
+}
+
 // shrink keeps the first n blocks, and gives memory back when much of it is unused:
 // a run that is being evicted shrinks step by step.
 func (r *run) shrink(n int) {

@@ -20,9 +20,9 @@ func TestEventsAllocateNothing(t *testing.T) {
 	r := buildRig(t, []string{"http://127.0.0.1:1"})
 	x := r.proxy.begin(httptest.NewRecorder(), httptest.NewRequest("POST", chat, nil))
 	defer x.end()
-	x.target, _ = r.dir.Resolve("m")
-	x.api.Kind = llmapi.Chat
-	if err := x.pick(); err != nil {
+	x.Target, _ = r.dir.Resolve("m")
+	x.API.Kind = llmapi.Chat
+	if err := x.Pick(x.ctx); err != nil {
 		t.Fatal(err)
 	}
 	x.attach(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, ContentLength: -1, Body: endless{delta("word")}})

@@ -6,32 +6,23 @@ import (
 	"io"
 	"net/http"
 
+	"pointsman.dev/pointsman/internal/flight"
 	"pointsman.dev/pointsman/internal/health"
 	"pointsman.dev/pointsman/internal/llmapi"
-	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/telemetry"
 )
 
 // answer is the body of an endpoint's answer as ReverseProxy reads it: the same bytes, read beside the copy for usage,
 // progress and completeness. When the answer breaks off it gives the error event that says so.
 type answer struct {
+	flight.Answer
 	x      *exchange
 	src    io.ReadCloser
-	tap    *llmapi.Stream // nil: not read beside
-	status int
 	length int64 // announced; -1: none
 	bytes  int64 // passed on
 
-	begun   bool          // the head went to the client
-	stream  bool          // an event stream
-	json    bool          // one JSON value
-	empty   bool          // no byte of the body came yet
-	judged  bool          // of an API whose streams have a terminal marker
-	socket  *upgradedConn // not nil: not HTTP any more
-	refused bool          // the engine did not take the request
-	denied  bool          // it refused the pool's own API key
-	tooLong bool
-	known   bool // the response's id was found, see keepResponse
+	begun  bool          // the head went to the client
+	socket *upgradedConn // not nil: not HTTP any more
 
 	res     *http.Response // for its trailers
 	hold    bool           // nothing of the body may go out yet: the next bytes may show that this is no answer
@@ -39,7 +30,6 @@ type answer struct {
 	pending []byte         // goes out before anything else
 	buffer  []byte         // of a body that was read before its head went out; see gather
 	partial bool           // the last read did not fill its buffer: what follows may take a while
-	tokens  int            // told to the booking
 	end     error          // given after pending; nil while the answer goes on
 	torn    bool           // the end is to look abnormal
 }
@@ -47,24 +37,16 @@ type answer struct {
 // attach makes res the answer of x.
 func (x *exchange) attach(res *http.Response) {
 	a := &x.answer
-	a.x, a.res, a.src, a.status, a.length = x, res, res.Body, res.StatusCode, res.ContentLength
-	a.stream, a.empty = isEventStream(res.Header), true
-	a.json = res.StatusCode == http.StatusOK && mediaType(res.Header) == "application/json"
-	if res.StatusCode < 400 && plainEncoding(res.Header) {
-		a.tap = x.p.taps.Get().(*llmapi.Stream)
-		a.tap.Reset(x.api.Kind, x.api.Dialect, a.stream)
+	a.x, a.res, a.src, a.length = x, res, res.Body, res.ContentLength
+	var tap *llmapi.Stream
+	if flight.Readable(res.StatusCode, res.Header.Get("Content-Encoding")) {
+		tap = x.p.taps.Get().(*llmapi.Stream)
 	}
-	if a.stream && a.tap != nil {
-		switch x.api.Kind {
-		case llmapi.Chat, llmapi.Completions, llmapi.Generate:
-			a.judged, a.hold = true, true
-		case llmapi.Responses, llmapi.Messages:
-			a.judged, a.hold = true, true
-		}
-	}
-	x.watch.streaming.Store(a.stream)
+	a.Attach(&x.Flight, res.StatusCode, res.Header.Get("Content-Type"), tap)
+	a.hold = a.Judged
+	x.watch.streaming.Store(a.Stream)
 	x.watch.turn.Lock() // until the first read: the head goes first
-	if a.stream && a.tap != nil {
+	if a.Stream && a.Tap != nil {
 		x.watch.began()
 	}
 	if !a.hold {
@@ -73,17 +55,10 @@ func (x *exchange) attach(res *http.Response) {
 	res.Body = a
 }
 
-func isEventStream(h http.Header) bool { return mediaType(h) == eventStream }
-
-func plainEncoding(h http.Header) bool {
-	c := h.Get("Content-Encoding")
-	return c == "" || c == "identity"
-}
-
 // commit gives up the request's body: from here on no other endpoint will be asked.
 func (x *exchange) commit() {
-	x.body.release()
-	x.body = nil
+	x.Body.Release()
+	x.Body = nil
 }
 
 // Close implements io.Closer.
@@ -94,7 +69,7 @@ func (a *answer) Read(p []byte) (int, error) {
 	if n := a.give(p); n > 0 {
 		return n, nil
 	}
-	if a.partial && a.bytes < a.length && !a.stream {
+	if a.partial && a.bytes < a.length && !a.Stream {
 		_ = http.NewResponseController(a.x.w).Flush() // ReverseProxy flushes the other kinds
 	}
 	for a.end == nil {
@@ -127,9 +102,9 @@ func (a *answer) next(p []byte) []byte {
 	a.partial = n < len(p)
 	out := p[:n]
 	if n > 0 {
-		a.empty = false
-		a.x.watch.last.set(max(1, a.x.now()))
-		if a.tap != nil {
+		a.Empty = false
+		a.x.watch.last.set(max(1, a.x.Now()))
+		if a.Tap != nil {
 			out, err = a.observe(out, err)
 		}
 	}
@@ -153,10 +128,9 @@ const maxHeld = 16 << 10
 // observe reads b beside the copy. It returns the part of b that may go out, and errEngineCut when the stream says by
 // itself that it is not complete.
 func (a *answer) observe(b []byte, err error) ([]byte, error) {
-	x, t := a.x, a.tap
-	t.Write(b)
-	x.keepResponse()
-	if !a.stream {
+	x, t := a.x, a.Tap
+	a.Answer.Read(b)
+	if !a.Stream {
 		return b, err
 	}
 	if a.hold && (a.shows() || len(a.held)+len(b) > maxHeld) {
@@ -166,15 +140,8 @@ func (a *answer) observe(b []byte, err error) ([]byte, error) {
 		a.hold = false
 		x.commit()
 	}
-	if x.rec.TTFT == 0 && t.FirstToken() {
-		x.rec.TTFT = x.now()
-		x.booking.FirstToken()
-	}
-	if n := t.Tokens(); n > a.tokens {
-		x.booking.Progress(n - a.tokens)
-		a.tokens = n
-	}
-	if !a.judged {
+	a.Note()
+	if !a.Judged {
 		return b, err
 	}
 	if tail, ok := t.Broken(); ok {
@@ -186,13 +153,13 @@ func (a *answer) observe(b []byte, err error) ([]byte, error) {
 // shows reports whether the stream has shown that it is an answer, or that it never will be one that another endpoint
 // could give. A draining vLLM sends at most a usage event and the end marker.
 func (a *answer) shows() bool {
-	_, _, bad := a.tap.ErrorEvent()
-	return a.tap.Choice() || bad
+	_, _, bad := a.Tap.ErrorEvent()
+	return a.Tap.Choice() || bad
 }
 
 // remark reports whether all there is so far are comments: they say nothing, so they need not be held back, and they keep
 // the connection alive.
-func (a *answer) remark() bool { return a.tap.Events() == 0 && a.tap.Between() }
+func (a *answer) remark() bool { return a.Tap.Events() == 0 && a.Tap.Between() }
 
 // withhold returns b without the last tail bytes of the answer. Those that are in held go too; what is out is out.
 func (a *answer) withhold(b []byte, tail int) []byte {
@@ -202,121 +169,59 @@ func (a *answer) withhold(b []byte, tail int) []byte {
 
 // errEngineCut ends a stream in which the engine itself said that it is not complete.
 var errEngineCut = &cutCause{reason: llmapi.ReasonCut, outcome: telemetry.OutcomeCut, code: "engine_abort", status: http.StatusBadGateway,
-	message: "the model server ended the stream before the answer was complete"}
+	message: flight.EndedEarly("").Message}
 
 // finish settles the answer, which ended with err, and returns what of the last bytes may go out. What is to follow them
 // it leaves in pending and end.
 func (a *answer) finish(last []byte, err error) []byte {
 	x := a.x
-	a.count()
-	x.result.Status = a.status
-	if (errors.Is(err, io.EOF) || len(last) == 0 && a.said()) && a.complete() {
+	a.Count()
+	x.Result.Status = a.Status
+	if (errors.Is(err, io.EOF) || len(last) == 0 && a.Said()) && a.Complete() {
 		a.hold, a.end = false, io.EOF
-		x.rec.Status = a.status
-		if !a.saysError() {
-			x.outcome = a.statusOutcome()
-		}
-		cleanResponse(a.res.Trailer, x.booking.Endpoint().Name)
+		a.Finish()
+		cleanResponse(a.res.Trailer, x.Booking.Endpoint().Name)
 		return last
 	}
 	if x.clientGone() && x.watch.cut.Load() == nil {
-		x.outcome, a.end, a.hold = telemetry.OutcomeClientCancelled, context.Canceled, false
+		x.Outcome, a.end, a.hold = telemetry.OutcomeClientCancelled, context.Canceled, false
 		return nil
 	}
 	if a.hold && a.other() {
 		return nil
 	}
 	if a.hold = false; x.clientGone() && x.watch.cut.Load() == nil { // meanwhile
-		x.outcome, a.end = telemetry.OutcomeClientCancelled, context.Canceled
+		x.Outcome, a.end = telemetry.OutcomeClientCancelled, context.Canceled
 		return nil
 	}
 	a.cut(err)
 	return last
 }
 
-// count takes over what the answer has said of its tokens so far.
-func (a *answer) count() {
-	if a.tap == nil {
-		return
-	}
-	u, ok := a.tap.Usage()
-	a.x.result.Usage, a.x.result.HasUsage = usageOf(u), ok
-	a.x.result.Tokens = a.tap.Tokens()
-}
-
-func usageOf(u llmapi.Usage) pool.Usage {
-	return pool.Usage{Prompt: u.Prompt, Output: u.Output, Cached: u.Cached, HasCached: u.HasCached}
-}
-
-// said reports whether the last event of a stream went out: the answer is whole however its connection ends. Official clients
-// leave at that event, before the last chunk of the framing.
-func (a *answer) said() bool { return a.judged && a.tap.Done() }
-
-// complete reports whether an answer that ended in good order is whole.
-func (a *answer) complete() bool {
-	t := a.tap
-	if t == nil || !a.stream && !a.json {
-		return true
-	}
-	if t.Aborted() {
-		return false
-	}
-	if !a.stream {
-		return t.Events() > 0 || a.empty // the JSON value is
-	}
-	if !a.judged {
-		return true
-	}
-	_, _, bad := t.ErrorEvent()
-	return t.Finished() && !bad
-}
-
-// statusOutcome is the table from an endpoint's status to the outcome.
-func (a *answer) statusOutcome() string {
-	switch {
-	case a.status < 400:
-		return telemetry.OutcomeOK
-	case a.x.result.Drain:
-		return telemetry.OutcomeUpstreamError
-	case a.refused:
-		return telemetry.OutcomeShed
-	case a.tooLong:
-		return telemetry.OutcomeTooLong
-	case a.status < 500 && !a.denied:
-		return telemetry.OutcomeClientError
-	}
-	return telemetry.OutcomeUpstreamError
-}
-
 // other tries another endpoint for a stream of which the client saw the head only and which held no answer: that of a
 // draining engine. The body of the new answer continues here.
 func (a *answer) other() bool {
-	if !a.tap.NoChoices() {
+	if !a.Tap.NoChoices() {
 		return false
 	}
 	x := a.x
 	a.src.Close()
-	x.result.Drain = true
+	x.Result.Drain = true
 	res := x.again(health.KindDrain)
 	if res == nil {
 		return false
 	}
-	a.take(res)
+	a.src, a.held = res.Body, a.held[:0]
+	a.Restart()
 	return true
-}
-
-// take goes on with another endpoint's answer, of which the client will see the body only.
-func (a *answer) take(res *http.Response) {
-	a.src, a.held, a.tokens = res.Body, a.held[:0], 0
-	a.tap.Reset(a.x.api.Kind, a.x.api.Dialect, true)
 }
 
 // goesOn asks a larger pool in place of one whose engine says by the first event of its stream, which is held back and ends in b, that
 // the request is too long for it. Without a larger one the client is told so in the words that it knows.
 func (a *answer) goesOn(b []byte) bool {
-	message, _, bad := a.tap.ErrorEvent()
+	message, _, bad := a.Tap.ErrorEvent()
 	x := a.x
-	if !bad || !a.judged || a.tap.FirstToken() || !llmapi.IsContextLength(http.StatusOK, append(a.held, b...)) {
+	if !bad || !a.Judged || a.Tap.FirstToken() || !llmapi.IsContextLength(http.StatusOK, append(a.held, b...)) {
 		return false
 	}
 	a.src.Close()
@@ -327,14 +232,15 @@ func (a *answer) goesOn(b []byte) bool {
 	case moved:
 		res, err = x.follow()
 	default:
-		x.result.Status = a.status
+		x.Result.Status = a.Status
 		err = x.tooLongError(message)
 	}
 	if err != nil {
 		a.failLate(err)
 		return true
 	}
-	a.take(res)
+	a.src, a.held = res.Body, a.held[:0]
+	a.Restart()
 	return true
 }
 
@@ -349,12 +255,12 @@ func (a *answer) failLate(err error) {
 	case !errors.As(err, &e):
 		e = errBroken()
 	}
-	x.outcome, x.rec.ErrorReason, x.rec.Cause = errorOutcome(e), e.Reason, err.Error()
+	x.Outcome, x.Rec.ErrorReason, x.Rec.Cause = flight.OutcomeOf(e), e.Reason, err.Error()
 	if errors.Is(err, errClientLeft) || c != nil && c.status == 0 {
-		x.outcome = telemetry.OutcomeClientCancelled
+		x.Outcome = telemetry.OutcomeClientCancelled
 	}
-	a.tap.Reset(x.api.Kind, x.api.Dialect, true)
-	a.hold, a.held, a.pending, a.end = false, nil, a.tap.CutEvent(e), context.Canceled
+	a.Tap.Reset(x.API.Kind, x.API.Dialect, true)
+	a.hold, a.held, a.pending, a.end = false, nil, a.Tap.CutEvent(e), context.Canceled
 	if x.p.cfg.CutStream == CutErrorEvent {
 		a.end = io.EOF
 	}
@@ -367,23 +273,11 @@ func (a *answer) cut(err error) {
 	if c == nil && !errors.As(err, &c) {
 		c = a.brokeOff(err)
 	}
-	message, code, own := "", 0, false
-	if a.tap != nil {
-		message, code, own = a.tap.ErrorEvent()
-	}
-	x.outcome, x.rec.ErrorReason, x.rec.Cause, x.rec.Status = c.outcome, c.reason, err.Error(), a.status
-	if own && x.watch.cut.Load() == nil {
-		x.outcome = a.engineError(message, code)
-		x.rec.Cause = "the model server sent an error event"
-	}
+	event := a.Cut(c.as(), c.outcome, err.Error(), x.watch.cut.Load() != nil)
 	how := x.p.cfg.CutStream
 	a.end, a.torn = context.Canceled, true // ReverseProxy aborts the connection, and logs nothing
-	if a.stream && a.tap != nil && how != CutAbort {
-		if own { // it is out already
-			a.pending = a.tap.EventEnd()
-		} else {
-			a.pending = a.tap.CutEvent(c.as())
-		}
+	if a.Stream && a.Tap != nil && how != CutAbort {
+		a.pending = event
 		if how == CutErrorEvent {
 			a.end, a.torn = io.EOF, false
 		}
@@ -396,26 +290,13 @@ func (a *answer) brokeOff(err error) *cutCause {
 	c := &cutCause{reason: llmapi.ReasonCut, outcome: telemetry.OutcomeCut, code: "upstream_reset", status: http.StatusBadGateway,
 		message: "the model server's connection broke before the answer was complete"}
 	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF) && !a.stream:
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF) && !a.Stream:
 		c.code, c.message = "upstream_eof", errEngineCut.message
 	case errors.Is(err, errEngineCut):
 		c.code = errEngineCut.code
 	}
-	if !a.stream {
+	if !a.Stream {
 		c.message = "the model server's answer broke off before it was whole; the request may have been processed to its end and was not sent again"
 	}
 	return c
-}
-
-// engineError judges an error that the engine put into a stream.
-func (a *answer) engineError(message string, code int) string {
-	switch {
-	case llmapi.IsContextLength(max(code, http.StatusBadRequest), []byte(message)):
-		return telemetry.OutcomeTooLong
-	case code >= 400 && code < 500:
-		return telemetry.OutcomeClientError
-	case a.tokens > 0:
-		return telemetry.OutcomeCut
-	}
-	return telemetry.OutcomeUpstreamError
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"pointsman.dev/pointsman/internal/flight"
 	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/telemetry"
 )
@@ -44,6 +45,7 @@ type Config struct {
 	Metrics   *telemetry.Metrics // nil: nothing is counted
 	Access    *telemetry.Access  // nil: no access records
 	Log       *slog.Logger       // nil: silence
+	Memory    *flight.Memory     // shared with the gateway's other data planes; nil: its own
 
 	Limits                      // zero values mean 60 minutes in total, and what follows from it
 	Models    map[string]Limits // of models (by the name that clients say) whose limits differ
@@ -71,6 +73,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Memory == nil {
+		c.Memory = new(flight.Memory)
 	}
 	if c.Limit <= 0 {
 		c.Limit = 60 * time.Minute

@@ -18,7 +18,7 @@ import (
 // It has no CloseWrite on purpose: a half-closed connection counts as a client that left on vLLM.
 type upstreamConn struct {
 	net.Conn
-	buffers       *sync.Pool // *[bigChunk]byte, for ReadFrom
+	buffers       *sync.Pool // *[connBuffer]byte, for ReadFrom
 	read, written atomic.Int64
 	asked         atomic.Int64 // read when the request's first byte was about to be written; -1: it was not
 	writeFailed   atomic.Bool  // some bytes of the last request never left us
@@ -58,7 +58,7 @@ func (c *upstreamConn) Write(p []byte) (int, error) {
 // ReadFrom implements io.ReaderFrom: the transport sends what does not fit into its own buffer this way. Without it each
 // such request would allocate a buffer.
 func (c *upstreamConn) ReadFrom(r io.Reader) (int64, error) {
-	buf := c.buffers.Get().(*[bigChunk]byte)
+	buf := c.buffers.Get().(*[connBuffer]byte)
 	defer c.buffers.Put(buf)
 	return io.CopyBuffer(writerOnly{c}, r, buf[:])
 }

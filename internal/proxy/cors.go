@@ -56,16 +56,16 @@ func (x *exchange) share() {
 func (x *exchange) preflight() bool {
 	asked := x.in.Header.Get(headerAskedMethod)
 	api, e := llmapi.Lookup(asked, x.in.URL.EscapedPath())
-	x.api = api
-	x.rec.Path = api.Path
+	x.API = api
+	x.Rec.Path = api.Path
 	if e != nil {
 		x.refuse(e)
 		return false
 	}
 	if c := x.p.cfg.CORS; c == nil {
-		x.api.Kind, x.api.Body = llmapi.Preflight, llmapi.NoBody
+		x.API.Kind, x.API.Body = llmapi.Preflight, llmapi.NoBody
 		for _, p := range x.p.cfg.Directory.Pools() {
-			x.target = append(x.target, pool.Choice{Pool: p})
+			x.Target = append(x.Target, pool.Choice{Pool: p})
 		}
 		return true
 	}
@@ -79,7 +79,7 @@ func (x *exchange) preflight() bool {
 	}
 	h["Vary"] = []string{headerOrigin + ", " + headerAskedMethod + ", Access-Control-Request-Headers"}
 	x.w.WriteHeader(http.StatusNoContent)
-	x.outcome, x.rec.Status = telemetry.OutcomeOK, http.StatusNoContent
+	x.Outcome, x.Rec.Status = telemetry.OutcomeOK, http.StatusNoContent
 	return false
 }
 

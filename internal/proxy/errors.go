@@ -6,41 +6,25 @@ import (
 	"net/http"
 	"strconv"
 
+	"pointsman.dev/pointsman/internal/flight"
 	"pointsman.dev/pointsman/internal/llmapi"
 	"pointsman.dev/pointsman/internal/telemetry"
 )
 
 // refuse answers with an error of our own and settles the outcome by it.
 func (x *exchange) refuse(e *llmapi.Error) {
-	x.outcome = errorOutcome(e)
+	x.Outcome = flight.OutcomeOf(e)
 	x.writeError(e)
-}
-
-// errorOutcome is the table from errors of our own to outcomes.
-func errorOutcome(e *llmapi.Error) string {
-	switch {
-	case e.Reason == llmapi.ReasonNoEndpoint:
-		return telemetry.OutcomeNoEndpoint
-	case e.Reason == llmapi.ReasonAllFull:
-		return telemetry.OutcomeShed
-	case e.Reason == llmapi.ReasonTooLong:
-		return telemetry.OutcomeTooLong
-	case e.Reason == llmapi.ReasonTimeout:
-		return telemetry.OutcomeTimeout
-	case e.Status < 500:
-		return telemetry.OutcomeClientError
-	}
-	return telemetry.OutcomeUpstreamError
 }
 
 // writeError sends an error of our own in the dialect of the path. The answer must not have begun.
 func (x *exchange) writeError(e *llmapi.Error) {
-	x.rec.ErrorReason, x.rec.Status = e.Reason, e.Status
+	x.Rec.ErrorReason, x.Rec.Status = e.Reason, e.Status
 	h := x.w.Header()
 	clear(h)
 	x.ownHeaders()
 	h[headerReason] = []string{e.Reason}
-	if x.sent && wouldRetry(e.Status) { // it may have been processed: doing so again would be waste
+	if x.Sent && wouldRetry(e.Status) { // it may have been processed: doing so again would be waste
 		h[headerNoRetry] = noRetry
 	}
 	if e.RetryAfter > 0 {
@@ -49,10 +33,10 @@ func (x *exchange) writeError(e *llmapi.Error) {
 	if e.Allow != "" {
 		h["Allow"] = []string{e.Allow}
 	}
-	if e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusRequestTimeout {
+	if x.hangUp || e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusRequestTimeout {
 		h["Connection"] = []string{"close"}
 	}
-	body := e.Body(x.api.Dialect)
+	body := e.Body(x.API.Dialect)
 	h["Content-Type"] = []string{"application/json"}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.w.WriteHeader(e.Status)
@@ -66,9 +50,9 @@ var noRetry = []string{"false"}
 
 // failCut answers an exchange that the watch ended before its answer had begun.
 func (x *exchange) failCut(c *cutCause) {
-	x.outcome = c.outcome
-	if x.rec.Cause == "" {
-		x.rec.Cause = c.message // names the timer
+	x.Outcome = c.outcome
+	if x.Rec.Cause == "" {
+		x.Rec.Cause = c.message // names the timer
 	}
 	if c.status == 0 { // the client's own doing
 		panic(http.ErrAbortHandler)
@@ -80,7 +64,7 @@ func (x *exchange) failCut(c *cutCause) {
 func handleError(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r)
 	if x.answer.socket != nil { // the connection is not HTTP any more
-		x.outcome, x.rec.Cause = telemetry.OutcomeUpstreamError, err.Error()
+		x.Outcome, x.Rec.Cause = telemetry.OutcomeUpstreamError, err.Error()
 		return
 	}
 	var e *llmapi.Error
@@ -91,10 +75,10 @@ func handleError(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &c):
 		x.failCut(c)
 	case errors.Is(err, errClientLeft):
-		x.outcome = telemetry.OutcomeClientCancelled
+		x.Outcome = telemetry.OutcomeClientCancelled
 		panic(http.ErrAbortHandler) // nobody listens; the connection is of no use either
 	default: // an upgrade that went wrong
-		x.rec.Cause = err.Error()
+		x.Rec.Cause = err.Error()
 		x.refuse(&llmapi.Error{Status: http.StatusBadGateway, Reason: llmapi.ReasonUpstreamError, Message: "the model server's answer could not be passed on"})
 	}
 }

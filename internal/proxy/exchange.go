@@ -4,60 +4,51 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net/http"
-	"time"
+	"runtime/debug"
 
+	"pointsman.dev/pointsman/internal/flight"
 	"pointsman.dev/pointsman/internal/llmapi"
-	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/telemetry"
 )
 
 // exchange is one request from its arrival to the end of its answer.
 type exchange struct {
+	flight.Flight
+
 	p     *Proxy
 	w     http.ResponseWriter
 	shown shown // w as ReverseProxy has it
 	in    *http.Request
-	start time.Time
 
 	ctx    context.Context // ends with the client, with a limit, or with the exchange
 	cancel context.CancelCauseFunc
 	watch  watch
 
-	api     llmapi.API
-	scanner *llmapi.Scanner
-	req     *llmapi.Request // what the body says; nil when there is none
-	body    *storedBody
-	query   string // in place of the client's; "": that one
-
 	before, after *exchange // in the roster
 
 	limitText []string // the limit as its header says it
 
-	target  pool.Target
-	at      int // the choice that is asked
-	picked  pool.Request
-	pool    *pool.Pool
-	booking pool.Booking
-	booked  bool
+	taken    bool // the client's body was read to its end
+	lingered bool // it was waited for after an answer
+	hangUp   bool // the answer goes out before its end: what comes later must not be taken for a request
 
-	upload    *upload       // of the last round trip
-	out       *http.Request // as ReverseProxy prepared it, for each attempt
-	use       connUse       // connection of the last attempt
-	attempted bool          // an attempt is open, not yet counted
-	sent      bool          // the request may have reached an engine
-	copied    bool          // ReverseProxy has copied the whole answer
-	answer    answer
-
-	rec     telemetry.Record
-	result  pool.Result
-	outcome string // of telemetry; "" until it is known
+	upload *upload       // of the last round trip
+	out    *http.Request // as ReverseProxy prepared it, for each attempt
+	use    connUse       // connection of the last attempt
+	copied bool          // ReverseProxy has copied the whole answer
+	answer answer
 }
 
 // begin starts the record and the timers of a request.
 func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{p: p, w: w, shown: shown{ResponseWriter: w}, in: r, start: time.Now(), limitText: p.limitText}
-	x.rec = telemetry.Record{ID: requestID(r.Header), Method: r.Method, Start: x.start, CachedTokens: -1}
+	x := &exchange{p: p, w: w, shown: shown{ResponseWriter: w}, in: r, limitText: p.limitText}
+	x.Begin(&p.desk, requestID(r.Header), r.Method)
+	x.RawQuery, x.Coded = r.URL.RawQuery, r.Header.Get("Content-Encoding") != ""
+	if v := r.Header[flight.HeaderClientRetry]; len(v) > 0 {
+		x.Retried = v[0]
+	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.ctx, x.cancel = context.WithValue(ctx, exchangeKey{}, x), cancel
 	p.roster.add(x)
@@ -71,7 +62,7 @@ var closing = []string{"close"}
 // ownHeaders sets what every answer carries, the endpoint's and our own.
 func (x *exchange) ownHeaders() {
 	h := x.w.Header()
-	h[headerRequestID] = []string{x.rec.ID}
+	h[headerRequestID] = []string{x.Rec.ID}
 	h[headerLimit] = x.limitText
 	if x.p.leaving.Load() || x.vague() {
 		h["Connection"] = closing // HTTP/2: net/http sends GOAWAY for it
@@ -88,36 +79,41 @@ func (x *exchange) vague() bool {
 
 // end releases everything that the exchange holds and writes its record. It runs deferred, so on panics too.
 func (x *exchange) end() {
+	v := recover()
+	if v != nil {
+		x.panicked(v)
+		defer panic(http.ErrAbortHandler)
+	}
 	x.watch.end()
+	x.boundRest()
 	if x.answer.torn && !x.in.ProtoAtLeast(1, 1) {
 		x.reset()
 	}
 	x.settle()
-	if x.booked {
-		x.endAttempt(x.outcome)
-		x.result.Outcome = poolOutcomes[x.outcome]
-		if c := x.watch.cut.Load(); c != nil && c.reason == llmapi.ReasonShutdown {
-			x.result.Outcome = pool.ClientCancelled // our own end says nothing of the endpoint
-		}
-		if x.api.Kind == llmapi.Preflight && x.result.Outcome == pool.OK {
-			x.result.Outcome = pool.ClientError // no work was done from which to learn
-		}
-		x.booking.Done(x.result)
-		x.teach()
-	}
+	c := x.watch.cut.Load()
+	x.Release(c != nil && c.reason == llmapi.ReasonShutdown || x.Rec.ErrorReason == llmapi.ReasonInternal)
 	x.cancel(errEnded)
-	x.body.release()
+	x.Body.Release()
 	x.upload.end(x.use.got)
 	x.sendRest()
 	x.record()
 	x.p.roster.remove(x)
-	if x.scanner != nil { // not before Done: the pool reads the blocks until then
-		x.p.scanners.Put(x.scanner)
+	if x.Scanner != nil { // not before Done: the pool reads the blocks until then
+		x.p.scanners.Put(x.Scanner)
 	}
 	x.answer.release()
-	if x.answer.tap != nil {
-		x.p.taps.Put(x.answer.tap)
+	if x.answer.Tap != nil {
+		x.p.taps.Put(x.answer.Tap)
 	}
+}
+
+// panicked notes a bug of ours: net/http would say it at the debug level only. http.ErrAbortHandler is how an answer is broken off.
+func (x *exchange) panicked(v any) {
+	if v == http.ErrAbortHandler { //nolint:errorlint // the very value
+		return
+	}
+	x.Outcome, x.Rec.ErrorReason, x.Rec.Cause = telemetry.OutcomeUpstreamError, llmapi.ReasonInternal, "the gateway panicked"
+	x.p.cfg.Log.Error("the gateway panicked", "request_id", x.Rec.ID, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 }
 
 var errEnded = errors.New("request ended")
@@ -148,80 +144,33 @@ func (x *exchange) reset() {
 	_ = c.Close()
 }
 
-// poolOutcomes says what an outcome means for the endpoint.
-var poolOutcomes = map[string]pool.Outcome{
-	telemetry.OutcomeOK:              pool.OK,
-	telemetry.OutcomeClientError:     pool.ClientError,
-	telemetry.OutcomeTooLong:         pool.ClientError,
-	telemetry.OutcomeClientCancelled: pool.ClientCancelled,
-	telemetry.OutcomeUpstreamError:   pool.UpstreamError,
-	telemetry.OutcomeNoEndpoint:      pool.UpstreamError,
-	telemetry.OutcomeCut:             pool.Cut,
-	telemetry.OutcomeTimeout:         pool.Timeout,
-	telemetry.OutcomeShed:            pool.Shed,
-}
-
 // settle finds the outcome of an exchange that nobody judged: ReverseProxy gave up writing to the client.
 func (x *exchange) settle() {
-	if x.outcome != "" {
+	if x.Outcome != "" {
 		return
 	}
 	if c := x.watch.cut.Load(); c != nil {
-		x.outcome, x.rec.ErrorReason, x.rec.Cause = c.outcome, c.reason, c.message
+		x.Outcome, x.Rec.ErrorReason, x.Rec.Cause = c.outcome, c.reason, c.message
 		return
 	}
 	if x.answer.socket != nil {
-		x.outcome = telemetry.OutcomeOK
+		x.Outcome = telemetry.OutcomeOK
 		return
 	}
-	x.outcome = telemetry.OutcomeClientCancelled
-	x.answer.count() // the write failed, so the end of the answer was never read
+	x.Outcome = telemetry.OutcomeClientCancelled
+	x.answer.Count() // the write failed, so the end of the answer was never read
 }
 
 // record hands the finished record to metrics and access log.
 func (x *exchange) record() {
-	r := &x.rec
-	r.Outcome = x.outcome
-	r.Duration = x.now()
-	r.Stream = x.req != nil && x.req.Stream
+	r := &x.Rec
 	if r.BytesOut = x.answer.bytes; x.answer.socket != nil {
 		r.BytesOut = x.answer.socket.bytes.Load()
 	}
 	if r.Status == 0 && x.answer.begun {
-		r.Status = x.answer.status
+		r.Status = x.answer.Status
 	}
-	if x.result.HasUsage {
-		u := &x.result.Usage
-		r.PromptTokens, r.OutputTokens = u.Prompt, u.Output
-		if u.HasCached {
-			r.CachedTokens = u.Cached
-		}
-	} else {
-		r.OutputTokens, r.Estimate = x.result.Tokens, 0 // there is nothing to compare it with
-	}
-	x.noteRetry()
-	if m := x.p.cfg.Metrics; m != nil {
-		m.Done(r)
-	}
-	x.p.cfg.Access.Log(r)
-}
-
-// beginAttempt notes the attempt that is about to be made.
-func (x *exchange) beginAttempt() {
-	x.attempted = true
-	x.rec.Attempts++
-	x.rec.Endpoint = x.booking.Endpoint().Name
-}
-
-// endAttempt counts the attempt that is open, if one is.
-func (x *exchange) endAttempt(outcome string) {
-	if !x.attempted {
-		return
-	}
-	x.attempted = false
-	if m := x.p.cfg.Metrics; m != nil {
-		m.Attempt(x.rec.Pool, x.rec.Endpoint, outcome)
-	}
+	x.Record()
 }
 
 // clientGone reports whether the client went away (and not one of our own limits ended the exchange).

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // play is an endpoint in bytes: it reads a request, answers with head, and hands each further piece to the network when it is
@@ -25,21 +27,8 @@ type play struct {
 
 func newPlay(t testing.TB, head string) *play {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	p := &play{url: "http://" + ln.Addr().String(), next: make(chan string)}
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go p.serve(c, head)
-		}
-	}()
+	p := &play{next: make(chan string)}
+	p.url = loopback.Serve(t, func(c net.Conn) { p.serve(c, head) })
 	return p
 }
 

@@ -1,14 +1,13 @@
 package proxy
 
 import (
-	"encoding/binary"
-	"encoding/hex"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"strings"
+
+	"pointsman.dev/pointsman/internal/flight"
 )
 
 // Names of the headers that Pointsman adds to answers, in the canonical form of net/http.
@@ -21,44 +20,10 @@ const (
 	headerNoRetry   = "X-Should-Retry"         // "false": the official clients obey it over the status
 )
 
-// routingHeaders are prefixes of names that steer gateways and engines past their own decision. A client that could set
-// them would choose the data-parallel rank, the prefill peer or the worker behind our back.
-var routingHeaders = []string{
-	"X-Pointsman-",     // ours
-	"X-Gateway-",       // Gateway API inference extension: x-gateway-destination-endpoint, x-gateway-inference-*
-	"X-Data-Parallel-", // vLLM: x-data-parallel-rank
-	"X-Prefiller-",     // llm-d: x-prefiller-host-port
-	"X-Encoder-",       // llm-d: x-encoder-hosts-ports
-	"X-Smg-",           // SGLang model gateway: target worker, routing key
-	"X-Vllm-Router-",
-	"X-Sglang-Router-",
-}
-
-// privateHeaders are prefixes of names in answers that tell of the endpoint behind.
-var privateHeaders = []string{
-	"X-Pointsman-", // ours to say
-	"X-Gateway-",
-	"X-Data-Parallel-",
-	"Endpoint-Load-Metrics", // ORCA load report, for us and not for clients
-}
-
-// reserved reports whether a canonical header name begins with one of prefixes. Most names fail at the first letter.
-func reserved(name string, prefixes []string) bool {
-	if name == "" || name[0] != 'X' && name[0] != 'E' {
-		return false
-	}
-	for _, p := range prefixes {
-		if strings.HasPrefix(name, p) {
-			return true
-		}
-	}
-	return false
-}
-
 // cleanRequest makes h, a client's headers without hop-by-hop ones, fit for an endpoint. id is the request's id.
 func cleanRequest(h http.Header, id []string) {
 	for name := range h {
-		if reserved(name, routingHeaders) {
+		if flight.Routing(name) {
 			delete(h, name)
 		}
 	}
@@ -104,8 +69,9 @@ func forward(pr *httputil.ProxyRequest) {
 }
 
 // cleanResponse takes from h, an endpoint's headers, what clients are not to see: the server's make, and every value
-// that holds the endpoint's address (host:port).
+// that holds the endpoint's address.
 func cleanResponse(h http.Header, endpoint string) {
+	endpoint = telling(endpoint)
 	delete(h, "Server")
 	delete(h, "Alt-Svc") // names the endpoint's port
 	for _, name := range []string{"Location", "Content-Location"} {
@@ -114,7 +80,7 @@ func cleanResponse(h http.Header, endpoint string) {
 		}
 	}
 	for name, values := range h {
-		if reserved(name, privateHeaders) {
+		if flight.Private(name) {
 			delete(h, name)
 			continue
 		}
@@ -125,6 +91,14 @@ func cleanResponse(h http.Header, endpoint string) {
 			}
 		}
 	}
+}
+
+// telling is what gives an endpoint (host:port) away: its IP address or full name alone, too. A name without a dot may be any word.
+func telling(endpoint string) string {
+	if host, _, err := net.SplitHostPort(endpoint); err == nil && strings.ContainsAny(host, ".:") {
+		return host
+	}
+	return endpoint
 }
 
 // pathOnly cuts scheme and host off a URL, so that a redirect of the endpoint leads back to us.
@@ -140,35 +114,10 @@ func pathOnly(s string) string {
 	return "/"
 }
 
-// maxRequestID bounds a client's request id: engines build their own ids from it.
-const maxRequestID = 128
-
 // requestID returns the client's own request id when it is sane, else a new one of 24 hexadecimal digits.
 func requestID(h http.Header) string {
-	if v := h["X-Request-Id"]; len(v) == 1 && saneID(v[0]) {
+	if v := h["X-Request-Id"]; len(v) == 1 && flight.SaneID(v[0]) {
 		return v[0]
 	}
-	var raw [12]byte
-	binary.LittleEndian.PutUint64(raw[:], rand.Uint64())
-	binary.LittleEndian.PutUint32(raw[8:], rand.Uint32())
-	var text [24]byte
-	hex.Encode(text[:], raw[:])
-	return string(text[:])
-}
-
-// saneID accepts what is safe in logs, URLs and engines: letters, digits and a few marks.
-func saneID(s string) bool {
-	if s == "" || len(s) > maxRequestID {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case strings.IndexByte("-_.:/+=@~", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return true
+	return flight.NewID()
 }

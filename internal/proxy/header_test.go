@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"pointsman.dev/pointsman/internal/flight"
 )
 
 func TestRequestHeaders(t *testing.T) {
@@ -84,6 +86,7 @@ func TestForwardedHeaders(t *testing.T) {
 }
 
 func TestRequestID(t *testing.T) {
+	const maxRequestID = 128
 	for _, id := range []string{"abc", "req_01:2/3", strings.Repeat("a", maxRequestID)} {
 		if got := requestID(http.Header{"X-Request-Id": {id}}); got != id {
 			t.Errorf("sane id %q became %q", id, got)
@@ -116,7 +119,7 @@ func FuzzHeaders(f *testing.F) {
 			setKey(h, key)
 		}
 		for k := range h {
-			if reserved(k, routingHeaders) {
+			if flight.Routing(k) {
 				t.Errorf("%q went to the endpoint", k)
 			}
 		}
@@ -126,7 +129,7 @@ func FuzzHeaders(f *testing.F) {
 		h = http.Header{name: {value}}
 		cleanResponse(h, endpoint)
 		for k, vv := range h {
-			if reserved(k, privateHeaders) || k == "Server" {
+			if flight.Private(k) || k == "Server" {
 				t.Errorf("%q went to the client", k)
 			}
 			for _, v := range vv {
@@ -135,7 +138,7 @@ func FuzzHeaders(f *testing.F) {
 				}
 			}
 		}
-		if id := requestID(http.Header{"X-Request-Id": {value}}); !saneID(id) {
+		if id := requestID(http.Header{"X-Request-Id": {value}}); !flight.SaneID(id) {
 			t.Errorf("request id %q", id)
 		}
 	})

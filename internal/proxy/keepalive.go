@@ -38,7 +38,7 @@ func (s *shown) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 // began notes that the head of a stream has come, from which on silence can be broken. The caller holds turn.
 func (w *watch) began() {
 	w.mu.Lock()
-	w.kept = max(1, w.x.now())
+	w.kept = max(1, w.x.Now())
 	w.mu.Unlock()
 }
 
@@ -57,12 +57,12 @@ func (w *watch) keepAlive(now, next time.Duration) (time.Duration, *cutCause) {
 	}
 	defer w.turn.Unlock()
 	a := &w.x.answer
-	if a.end != nil || !a.hold && !a.tap.Between() {
+	if a.end != nil || !a.hold && !a.Tap.Between() {
 		return next, nil // inside an event a comment would be a part of it
 	}
 	w.kept = now
 	line := commentLine
-	if w.x.api.Kind == llmapi.Messages {
+	if w.x.API.Kind == llmapi.Messages {
 		line = messagesPing
 	}
 	w.x.shown.flush.Lock()

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"pointsman.dev/pointsman/internal/flight"
 	"pointsman.dev/pointsman/internal/llmapi"
 )
 
@@ -17,11 +18,14 @@ import (
 
 // proper returns nil when the head and the first byte of res may begin an answer of the API. The body stays readable.
 func (x *exchange) proper(res *http.Response) error {
-	if res.StatusCode >= http.StatusBadRequest || res.StatusCode == http.StatusSwitchingProtocols || x.api.Kind == llmapi.Preflight {
+	if res.StatusCode < http.StatusContinue { // net/http takes any three digits, and panics when it is to write them
+		return x.improper(res, "")
+	}
+	if res.StatusCode >= http.StatusBadRequest || res.StatusCode == http.StatusSwitchingProtocols || x.API.Kind == llmapi.Preflight {
 		return nil
 	}
-	stored := x.api.Kind == llmapi.Response // reading, cancelling and deleting: an empty answer may be right
-	if res.StatusCode >= http.StatusMultipleChoices || x.api.Kind == llmapi.Realtime || isPage(mediaType(res.Header)) {
+	stored := x.API.Kind == llmapi.Response // reading, cancelling and deleting: an empty answer may be right
+	if res.StatusCode >= http.StatusMultipleChoices || x.API.Kind == llmapi.Realtime || isPage(flight.MediaType(res.Header.Get("Content-Type"))) {
 		return x.improper(res, "")
 	}
 	if stored {
@@ -35,16 +39,16 @@ func (x *exchange) proper(res *http.Response) error {
 
 // opens looks at the first byte where the head does not tell whether this is an answer.
 func (x *exchange) opens(res *http.Response) error {
-	kind := mediaType(res.Header)
-	text := x.api.Kind == llmapi.Audio && kind != "" // transcripts are plain text, subtitles or JSON; silence makes an empty one
+	kind := flight.MediaType(res.Header.Get("Content-Type"))
+	text := x.API.Kind == llmapi.Audio && kind != "" // transcripts are plain text, subtitles or JSON; silence makes an empty one
 	known := text || isData(kind)
-	if known && (res.ContentLength > 0 || text || kind == eventStream && res.ContentLength < 0) {
+	if known && (res.ContentLength > 0 || text || kind == flight.EventStream && res.ContentLength < 0) {
 		return nil
 	}
 	var first [1]byte
 	_, err := io.ReadFull(res.Body, first[:])
 	if err != nil && !errors.Is(err, io.EOF) {
-		x.rec.Cause = x.private(err)
+		x.Rec.Cause = x.private(err)
 		res.Body.Close()
 		if x.ctx.Err() != nil {
 			return x.cancelled()
@@ -58,32 +62,24 @@ func (x *exchange) opens(res *http.Response) error {
 	return nil
 }
 
-const eventStream = "text/event-stream"
-
-// mediaType is the type of a body without its parameters, lower case.
-func mediaType(h http.Header) string {
-	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
-	return strings.ToLower(strings.TrimSpace(kind))
-}
-
 // isPage reports a type that is for people only.
 func isPage(kind string) bool { return kind == "text/html" || kind == "application/xhtml+xml" }
 
 // isData reports a type in which engines answer: JSON in its forms, events, and vectors as they lie in memory.
 func isData(kind string) bool {
-	return kind == "application/json" || kind == eventStream || kind == "application/octet-stream" || kind == "application/x-ndjson" ||
+	return kind == "application/json" || kind == flight.EventStream || kind == "application/octet-stream" || kind == "application/x-ndjson" ||
 		strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json")
 }
 
 // improper gives up an answer that is none. The request may have been processed all the same.
 func (x *exchange) improper(res *http.Response, what string) error {
 	res.Body.Close()
-	x.result.Status = res.StatusCode
-	said := fmt.Sprintf("status %d, content type %.60q", res.StatusCode, mediaType(res.Header))
+	x.Result.Status = res.StatusCode
+	said := fmt.Sprintf("status %d, content type %.60q", res.StatusCode, flight.MediaType(res.Header.Get("Content-Type")))
 	if what != "" {
 		said += ", " + what
 	}
-	x.rec.Cause = "asking " + x.booking.Endpoint().Name + ": no answer of this API: " + said
+	x.Rec.Cause = "asking " + x.Booking.Endpoint().Name + ": no answer of this API: " + said
 	return &llmapi.Error{Status: http.StatusBadGateway, Reason: llmapi.ReasonUpstreamError,
 		Message: "what came from the model server is no answer of this API (" + said + "); the request may have been processed and was not sent again"}
 }

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"pointsman.dev/pointsman/internal/body"
+	"pointsman.dev/pointsman/internal/flight"
 	"pointsman.dev/pointsman/internal/llmapi"
 )
 
@@ -17,6 +18,7 @@ type Proxy struct {
 	cfg     Config
 	reverse *httputil.ReverseProxy
 	buffers *copyBuffers
+	desk    flight.Desk
 	*lasting
 
 	limitText []string // see headerLimit; never changed
@@ -27,9 +29,8 @@ type Proxy struct {
 
 // lasting is what outlives a change of the configuration: the Proxy that follows another shares it.
 type lasting struct {
-	bodies   *storage
-	sticky   stickies
-	failures failures
+	bodies *body.Storage
+	memory *flight.Memory
 
 	mu         sync.RWMutex
 	transports map[string]http.RoundTripper // by pool name
@@ -45,9 +46,10 @@ func New(cfg Config) *Proxy {
 	if cfg.Previous != nil {
 		p.lasting = cfg.Previous.lasting
 	} else {
-		p.lasting = &lasting{transports: map[string]http.RoundTripper{}}
-		p.bodies = newStorage(p.cfg.BodyMemory, p.cfg.TempDir, p.noTempFile())
+		p.lasting = &lasting{transports: map[string]http.RoundTripper{}, memory: p.cfg.Memory}
+		p.bodies = body.New(p.cfg.BodyMemory, p.cfg.TempDir, p.noTempFile())
 	}
+	p.desk = flight.Desk{Directory: p.cfg.Directory, Metrics: p.cfg.Metrics, Access: p.cfg.Access, Memory: p.memory}
 	p.limitText = secondsText(p.cfg.Limit)
 	p.cfg.Previous = nil // its requests end by themselves
 	p.scanners.New = func() any { return new(llmapi.Scanner) }
@@ -129,11 +131,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	api, e := llmapi.Lookup(r.Method, r.URL.EscapedPath())
-	x.api = api
-	x.rec.Path = api.Path
+	x.API = api
+	x.Rec.Path = api.Path
 	if e != nil {
 		if api.Path == "" {
-			x.rec.UnknownPath = r.URL.EscapedPath()
+			x.Rec.UnknownPath = r.URL.EscapedPath()
 		}
 		x.refuse(e)
 		return
@@ -145,11 +147,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !x.intake() {
 		return
 	}
-	if e := x.resolve(); e != nil {
+	if e := x.Resolve(); e != nil {
 		x.refuse(e)
 		return
 	}
-	x.watch.streaming.Store(x.req != nil && x.req.Stream)
+	if x.API.Kind != llmapi.Response {
+		x.limit(x.Rec.Model)
+	}
+	x.watch.streaming.Store(x.Req != nil && x.Req.Stream)
 	x.forward()
 }
 
@@ -169,9 +174,9 @@ func exchangeOf(r *http.Request) *exchange { return r.Context().Value(exchangeKe
 // rewrite is ReverseProxy's Rewrite hook.
 func rewrite(pr *httputil.ProxyRequest) {
 	x := exchangeOf(pr.In)
-	cleanRequest(pr.Out.Header, []string{x.rec.ID})
+	cleanRequest(pr.Out.Header, []string{x.Rec.ID})
 	forward(pr)
-	if x.api.Kind != llmapi.Realtime || !strings.EqualFold(pr.Out.Header.Get("Upgrade"), "websocket") { // nothing else may switch protocols
+	if x.API.Kind != llmapi.Realtime || !strings.EqualFold(pr.Out.Header.Get("Upgrade"), "websocket") { // nothing else may switch protocols
 		delete(pr.Out.Header, "Connection")
 		delete(pr.Out.Header, "Upgrade")
 	}
@@ -195,6 +200,3 @@ func (b *copyBuffers) Get() []byte { return b.pool.Get().(*[copyBufferSize]byte)
 
 // Put implements httputil.BufferPool.
 func (b *copyBuffers) Put(p []byte) { b.pool.Put((*[copyBufferSize]byte)(p)) }
-
-// now is the time since the exchange began.
-func (x *exchange) now() time.Duration { return time.Since(x.start) }

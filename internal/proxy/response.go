@@ -8,19 +8,19 @@ import (
 func modifyResponse(res *http.Response) error {
 	x := exchangeOf(res.Request)
 	h := res.Header
-	cleanResponse(h, x.booking.Endpoint().Name)
-	cleanResponse(res.Trailer, x.booking.Endpoint().Name) // the names; the values come at the end, see finish
+	cleanResponse(h, x.Booking.Endpoint().Name)
+	cleanResponse(res.Trailer, x.Booking.Endpoint().Name) // the names; the values come at the end, see finish
 	x.unshare(h)
-	x.answer.begun, x.answer.status = true, res.StatusCode
-	x.rec.Status = res.StatusCode
+	x.answer.begun, x.answer.Status = true, res.StatusCode
+	x.Rec.Status = res.StatusCode
 	if x.p.cfg.DebugHeaders {
-		h[headerEndpoint] = []string{x.booking.Endpoint().Name}
-		h[headerPick] = []string{x.rec.PickReason}
+		h[headerEndpoint] = []string{x.Booking.Endpoint().Name}
+		h[headerPick] = []string{x.Rec.PickReason}
 	}
-	if x.answer.stream {
+	if x.answer.Stream {
 		delete(h, "Content-Length") // it would cut off what may have to be said at the end
 	}
-	if wouldRetry(res.StatusCode) && !x.answer.refused {
+	if wouldRetry(res.StatusCode) && !x.answer.Refused {
 		h[headerNoRetry] = noRetry
 	}
 	if res.StatusCode == http.StatusSwitchingProtocols {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -115,8 +116,8 @@ func (r *rig) inFlight() int {
 func (r *rig) idle() {
 	r.t.Helper()
 	waitFor(r.t, "in-flight gauges at 0", func() bool { return r.inFlight() == 0 })
-	if used := r.proxy.bodies.used.Load(); used != 0 {
-		waitFor(r.t, "request bodies freed", func() bool { return r.proxy.bodies.used.Load() == 0 })
+	if used := r.proxy.bodies.Used(); used != 0 {
+		waitFor(r.t, "request bodies freed", func() bool { return r.proxy.bodies.Used() == 0 })
 	}
 }
 
@@ -305,4 +306,11 @@ func (r *rig) raw(text string) (net.Conn, *bufio.Reader) {
 func rawPost(body string, headers ...string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: gw\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n%s", chat, len(body),
 		strings.Join(append(headers, ""), "\r\n"), body)
+}
+
+func randomBytes(n int) []byte {
+	r := rand.NewChaCha8([32]byte{1})
+	p := make([]byte, n)
+	_, _ = r.Read(p)
+	return p
 }

@@ -9,6 +9,8 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"testing"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // TestRogueEndpoint: an endpoint that sends more than it was asked for cannot make its surplus the answer of another client's
@@ -17,21 +19,7 @@ func TestRogueEndpoint(t *testing.T) {
 	forged := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{\"evil\":1}"
 	for name, tail := range map[string]string{"another answer": forged, "two more": forged + forged, "half an answer": forged[:40], "bytes": "xyz"} {
 		t.Run(name, func(t *testing.T) {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { ln.Close() })
-			go func() {
-				for {
-					c, err := ln.Accept()
-					if err != nil {
-						return
-					}
-					go answersTooMuch(c, tail)
-				}
-			}()
-			r := newRig(t, []string{"http://" + ln.Addr().String()})
+			r := newRig(t, []string{loopback.Serve(t, func(c net.Conn) { answersTooMuch(c, tail) })})
 			for i := range 100 {
 				id := fmt.Sprintf("r%d", i)
 				res := r.post(chat, chatBody, "X-Request-Id", id)

@@ -48,7 +48,7 @@ func (p *Proxy) InFlight() (n int, oldest time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.first != nil {
-		oldest = time.Since(r.first.start)
+		oldest = r.first.Now()
 	}
 	return r.n, oldest
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // relay stands before an endpoint and keeps what the gateway writes to it.
@@ -26,21 +28,8 @@ type relay struct {
 
 func newRelay(t testing.TB, to string) *relay {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	y := &relay{url: "http://" + ln.Addr().String()}
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go y.pass(c, strings.TrimPrefix(to, "http://"))
-		}
-	}()
+	y := &relay{}
+	y.url = loopback.Serve(t, func(c net.Conn) { y.pass(c, strings.TrimPrefix(to, "http://")) })
 	return y
 }
 

@@ -174,7 +174,7 @@ func TestLargeBodiesInFlight(t *testing.T) {
 		}
 	}
 	grown := rss(t) - before
-	if memory := r.proxy.bodies.used.Load(); memory > r.proxy.cfg.BodyMemory+50*bigChunk {
+	if memory := r.proxy.bodies.Used(); memory > r.proxy.cfg.BodyMemory+50*connBuffer {
 		t.Errorf("bodies hold %d bytes of memory, the budget is %d", memory, r.proxy.cfg.BodyMemory)
 	}
 	close(release)

@@ -35,8 +35,8 @@ func TestTakeOver(t *testing.T) {
 	cfg.Limit, cfg.Previous = time.Minute, r.proxy
 	next := New(cfg)
 	r.current.Store(next)
-	if got := next.sticky.find("resp_1"); got.endpoint != ep.name {
-		t.Errorf("the stored response is at %q", got.endpoint)
+	if got := next.memory.Keeper("resp_1"); got != ep.name {
+		t.Errorf("the stored response is at %q", got)
 	}
 	if r.proxy.cfg.Limit != 60*time.Minute {
 		t.Errorf("the limit of requests in flight changed to %v", r.proxy.cfg.Limit)

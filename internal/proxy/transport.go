@@ -22,6 +22,9 @@ type TransportConfig struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
+// connBuffer is what a body that is read from is copied through on its way to an endpoint.
+const connBuffer = 64 << 10
+
 // NewTransport returns the transport of one pool. It keeps as many idle connections as were in use at once, asks for no
 // compression, follows no proxy settings of the environment, and speaks HTTP/1.1, which is all that the engines speak.
 func NewTransport(cfg TransportConfig) *http.Transport {
@@ -35,7 +38,7 @@ func NewTransport(cfg TransportConfig) *http.Transport {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: cfg.DialTimeout, KeepAlive: 15 * time.Second}).DialContext
 	}
-	buffers := &sync.Pool{New: func() any { return new([bigChunk]byte) }}
+	buffers := &sync.Pool{New: func() any { return new([connBuffer]byte) }}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Transport{

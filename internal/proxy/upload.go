@@ -2,17 +2,18 @@ package proxy
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
+
+	"pointsman.dev/pointsman/internal/body"
 )
 
 // upload is the body of one round trip, on its way to an endpoint.
 type upload struct {
-	body   *storedBody
-	reader *bodyReader // nil: the transport reads the memory itself
+	body   *body.Stored
+	reader *body.Reader // nil: the transport reads the memory itself
 	closed atomic.Bool
 }
 
@@ -22,19 +23,19 @@ type upload struct {
 //
 // There is no GetBody: with one the transport would send the request again by itself, after a reset too, when a client's
 // header calls it idempotent.
-func (u *upload) attach(r *http.Request, b *storedBody, trace *httptrace.ClientTrace) error {
+func (u *upload) attach(r *http.Request, b *body.Stored, trace *httptrace.ClientTrace) error {
 	r.Body, r.GetBody, r.ContentLength = nil, nil, 0
-	if b == nil || b.length() == 0 {
+	if b == nil || b.Length() == 0 {
 		return nil
 	}
-	r.ContentLength = b.length()
-	if memory, ok := b.whole(); ok && b.ref() {
+	r.ContentLength = b.Length()
+	if memory, ok := b.Whole(); ok && b.Hold() {
 		u.body = b
 		r.Body = io.NopCloser(bytes.NewReader(memory))
 		trace.WroteRequest = func(httptrace.WroteRequestInfo) { u.close() }
 		return nil
 	}
-	reader, err := b.open()
+	reader, err := b.Open()
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func (u *upload) attach(r *http.Request, b *storedBody, trace *httptrace.ClientT
 
 func (u *upload) close() {
 	if u.body != nil && u.closed.CompareAndSwap(false, true) {
-		u.body.unref()
+		u.body.Unhold()
 	}
 }
 
@@ -60,9 +61,7 @@ func (u *upload) end(reached bool) {
 		return
 	}
 	if u.body != nil && !u.closed.Load() && reached {
-		u.body.lost.Store(true)
+		u.body.Lose()
 	}
 	u.close()
 }
-
-var errBodyGone = errors.New("reading stored body: already released")

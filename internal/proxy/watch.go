@@ -84,7 +84,7 @@ func (w *watch) limit(l Limits) {
 	defer w.mu.Unlock()
 	w.limits = l
 	if !w.ended && l.Limit < watchEvery {
-		w.timer.Reset(max(0, l.Limit-w.x.now()))
+		w.timer.Reset(max(0, l.Limit-w.x.Now()))
 	}
 }
 
@@ -108,7 +108,7 @@ func (w *watch) tick() {
 	if w.ended {
 		return
 	}
-	now := w.x.now()
+	now := w.x.Now()
 	cause, next := w.judge(now)
 	if cause == nil {
 		next, cause = w.keepAlive(now, next)
@@ -140,8 +140,7 @@ func (w *watch) judge(now time.Duration) (*cutCause, time.Duration) {
 	next := min(watchEvery, l.Limit-now)
 	last := w.last.get()
 	if w.x.p.cutting.Load() {
-		return &cutCause{reason: llmapi.ReasonShutdown, outcome: telemetry.OutcomeCut, code: "gateway_shutdown", status: http.StatusServiceUnavailable,
-			message: "the gateway is shutting down and its drain time is over"}, 0
+		return shutdown(), 0
 	}
 	if now-last >= goneSilence {
 		select {
@@ -168,6 +167,12 @@ func (w *watch) judge(now time.Duration) (*cutCause, time.Duration) {
 		return w.timeout("idle", l.Idle, "stream_idle_timeout", "the model server's stream was silent for longer than the gateway's limit"), 0
 	}
 	return nil, min(next, l.Idle-(now-last))
+}
+
+// shutdown is the end of a drain.
+func shutdown() *cutCause {
+	return &cutCause{reason: llmapi.ReasonShutdown, outcome: telemetry.OutcomeCut, code: "gateway_shutdown", status: http.StatusServiceUnavailable,
+		message: "the gateway is shutting down and its drain time is over"}
 }
 
 // timeout names the timer that fired, its value, and the key that changes it.

@@ -11,12 +11,12 @@ import (
 // upgrade prepares a connection that leaves HTTP.
 func (x *exchange) upgrade(res *http.Response) error {
 	conn, ok := res.Body.(io.ReadWriteCloser)
-	if !ok || x.api.Kind != llmapi.Realtime {
+	if !ok || x.API.Kind != llmapi.Realtime {
 		return errBroken()
 	}
 	delete(x.w.Header(), "Connection") // Leave's word is for HTTP
 	x.watch.streaming.Store(true)
-	x.watch.last.set(max(1, x.now()))
+	x.watch.last.set(max(1, x.Now()))
 	x.answer.socket = &upgradedConn{conn: conn, x: x}
 	res.Body = x.answer.socket
 	x.commit()
@@ -40,9 +40,9 @@ func (c *upgradedConn) Read(p []byte) (int, error) {
 	n, err := c.conn.Read(p)
 	if n > 0 {
 		c.frames.pass(p[:n])
-		c.x.watch.last.set(c.x.now())
+		c.x.watch.last.set(c.x.Now())
 		c.bytes.Add(int64(n))
-		c.x.booking.FirstToken()
+		c.x.Booking.FirstToken()
 		return n, err
 	}
 	if why := c.x.watch.cut.Load(); err != nil && why != nil && !c.told && c.frames.between() {
@@ -56,7 +56,7 @@ func (c *upgradedConn) Read(p []byte) (int, error) {
 func (c *upgradedConn) Write(p []byte) (int, error) {
 	n, err := c.conn.Write(p)
 	if n > 0 {
-		c.x.watch.last.set(c.x.now())
+		c.x.watch.last.set(c.x.Now())
 	}
 	return n, err
 }

@@ -9,7 +9,7 @@ import "io"
 // gather reads the body of such an answer before its head goes out. The error says what the client is told instead. Bodies of
 // unknown length and long ones pass as they come.
 func (a *answer) gather() error {
-	if !a.json || a.tap == nil || a.length <= 0 || a.length > copyBufferSize {
+	if !a.JSON || a.Tap == nil || a.length <= 0 || a.length > copyBufferSize {
 		return nil
 	}
 	x := a.x
@@ -17,26 +17,25 @@ func (a *answer) gather() error {
 	n, err := io.ReadFull(a.src, a.buffer[:a.length])
 	body := a.buffer[:n]
 	if n > 0 {
-		a.empty = false
-		x.watch.last.set(max(1, x.now()))
-		a.tap.Write(body)
-		x.keepResponse()
+		a.Empty = false
+		x.watch.last.set(max(1, x.Now()))
+		a.Answer.Read(body)
 	}
 	switch {
 	case err != nil:
-		x.rec.Cause = x.private(err)
+		x.Rec.Cause = x.private(err)
 		err = a.failed(err)
-	case a.tap.Aborted():
-		x.rec.Cause = "the model server aborted its answer"
+	case a.Tap.Aborted():
+		x.Rec.Cause = "the model server aborted its answer"
 		err = a.brokeOff(errEngineCut)
-	case !a.complete():
-		x.rec.Cause = "the answer is no whole JSON value"
+	case !a.Complete():
+		x.Rec.Cause = "the answer is no whole JSON value"
 		err = a.brokeOff(io.EOF)
 	default:
 		a.pending = body
 		return nil
 	}
-	a.count()
+	a.Count()
 	a.src.Close()
 	return err
 }
@@ -47,23 +46,6 @@ func (a *answer) failed(err error) error {
 		return a.x.cancelled()
 	}
 	return a.brokeOff(err)
-}
-
-// saysError takes an error that the engine put into a whole answer behind a 200, and reports whether there is one.
-func (a *answer) saysError() bool {
-	if a.stream || a.tap == nil {
-		return false
-	}
-	message, code, bad := a.tap.ErrorEvent()
-	if !bad {
-		return false
-	}
-	x := a.x
-	x.outcome, x.rec.Cause = a.engineError(message, code), "the model server sent an error with a status of success"
-	if code >= 400 {
-		x.result.Status = code
-	}
-	return true
 }
 
 // release gives back what gather took.

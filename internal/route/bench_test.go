@@ -39,7 +39,7 @@ func randomEndpoint(rnd *rand.Rand) Endpoint {
 	e := Endpoint{
 		Known: rnd.IntN(8) > 0, Running: rnd.Int32N(40), KVUsage: rnd.Float64(), BlockSize: 16, CapacityTokens: 307328,
 		MaxNumSeqs: 256, Load: randomLoad(rnd), AtReport: randomLoad(rnd), HeldTokens: rnd.Int64N(307328),
-		Kappa: 0.2 + 2*rnd.Float64(), Rho: rnd.Float64(), Ramp: 1,
+		Kappa: 0.2 + 2*rnd.Float64(), Rho: rnd.Float64(),
 	}
 	if rnd.IntN(6) == 0 {
 		e.Waiting = rnd.Int32N(5)

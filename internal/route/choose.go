@@ -37,8 +37,9 @@ const (
 
 // priced is one endpoint's rank: the tier first, the cost second.
 type priced struct {
-	cost float64
-	tier uint8
+	cost  float64
+	tier  uint8
+	tight bool // full, and it would take the prompt in at once and have no memory for the answers
 }
 
 // newView fills in what does not depend on the endpoints.
@@ -47,6 +48,9 @@ func newView(s *Snapshot, r *Request) view {
 	v.policy = v.p.Policy
 	v.prompt = max(1, count(r.PromptTokens))
 	v.output = v.p.MeanOutput
+	if r.OutputTokens > 0 {
+		v.output = float64(r.OutputTokens)
+	}
 	if r.MaxTokens > 0 {
 		v.output = min(v.output, float64(r.MaxTokens))
 	}
@@ -156,7 +160,9 @@ func rank(admission uint8) uint8 {
 //
 // Full endpoints are set aside while they are the exception. When many are full, those few that are not would be sent
 // whatever comes, whoever holds its prefix; the hits would fall, the load would rise, and the pool would never come back.
-// Then all are compared by cost, as they are when every one is full. A request that can wait needs none of this.
+// Then all are compared by cost, as they are when every one is full, but for tight ones: they would take the request in and
+// preempt somebody later. Where memory is short for the prompt itself it waits there. A request that can wait here needs
+// none of this.
 func (v *view) lowest(s *Snapshot, hits []int32, exclude []uint64, kept *[scratch]priced) (priced, Pick) {
 	best := priced{tier: noTier, cost: math.Inf(1)}
 	anyone, full := best, 0
@@ -172,7 +178,9 @@ func (v *view) lowest(s *Snapshot, hits []int32, exclude []uint64, kept *[scratc
 			if pr.tier < best.tier || pr.tier == best.tier && pr.cost < best.cost {
 				best = pr
 			}
-			anyone.cost = min(anyone.cost, pr.cost)
+			if !pr.tight {
+				anyone.cost = min(anyone.cost, pr.cost)
+			}
 		}
 		if i < scratch {
 			kept[i] = pr
@@ -208,6 +216,7 @@ func (v *view) price(e *Endpoint, i int, hit float64) (priced, GateSet) {
 	pr := priced{tier: isOpen, cost: c.sum()}
 	if set != 0 {
 		pr.tier = isFull
+		pr.tight = set.Has(GateProjectedKV) && hit == 0 && need-tokens(e.GrowthTokens)-v.output <= e.capacity()
 	}
 	return pr, set
 }
@@ -236,13 +245,12 @@ func (v *view) among(s *Snapshot, hits []int32, exclude []uint64, kept *[scratch
 		default:
 			pr, _ = v.price(e, i, v.hitAt(s, hits, i))
 		}
-		if pr.tier == noTier || pr.tier != best.tier && !v.crowded || pr.cost > limit {
+		if pr.tier == noTier || pr.tier != best.tier && (!v.crowded || pr.tight) || pr.cost > limit {
 			continue
 		}
 		var l load
 		v.loadOf(&l, e)
-		lead.offer(tied{slot: i, trial: e.Admission == Trial, inFlight: l.inFlight / within(positive(e.Ramp, 1), 0.01, 1, 1),
-			hit: v.hitAt(s, hits, i)}, rnd)
+		lead.offer(tied{slot: i, trial: e.Admission == Trial, inFlight: l.inFlight, hit: v.hitAt(s, hits, i)}, rnd)
 	}
 	var c cost
 	e := &s.Endpoints[lead.slot]
@@ -253,7 +261,7 @@ func (v *view) among(s *Snapshot, hits []int32, exclude []uint64, kept *[scratch
 // tolerance is the difference up to which costs are equal. It is a share of the cost, and never more than a few steps of the
 // engine, so that a long queue is no excuse for a cold prefill.
 func (v *view) tolerance(best priced) float64 {
-	if best.tier == isFull && v.p.WhenFull == Requests {
+	if best.tier == isFull && v.p.WhenFull == Requests || v.p.Without&TermTies != 0 {
 		return 0
 	}
 	a := v.p.Coeff.A * v.p.Scale

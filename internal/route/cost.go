@@ -16,6 +16,7 @@ const (
 	crowd           = 4    // full endpoints are set aside while they are at most one in so many, or one
 	tieShare        = 0.10 // costs this close to the lowest (as a share of the time to first token) are equal
 	defaultStall    = 0.3
+	maxAhead        = 3 // requests before a prompt that are not decoding yet which count among those that it holds up
 	defaultOutput   = 200
 	defaultWindowKV = 0.95
 	defaultLong     = 16384
@@ -52,13 +53,13 @@ type load struct {
 
 // cost is the summands in seconds. Explain names them in this order.
 type cost struct {
-	wait, work, busy, stall, step, memory, penalty, ramp, credit float64
-	predicted                                                    float64 // wait + work before kappa and scale
-	engine                                                       float64 // work before kappa and scale
+	wait, work, busy, stall, step, penalty, credit float64
+	predicted                                      float64 // wait + work before kappa and scale
+	engine                                         float64 // work before kappa and scale
 }
 
 func (c *cost) sum() float64 {
-	return c.wait + c.work + c.busy + c.stall + c.step + c.memory + c.penalty + c.ramp + c.credit
+	return c.wait + c.work + c.busy + c.stall + c.step + c.penalty + c.credit
 }
 
 func within(v, lo, hi, def float64) float64 {
@@ -150,46 +151,43 @@ func (v *view) costOf(k *cost, e *Endpoint, i int, hit, need float64) {
 	wait, work := v.expect(e, &l, hit)
 	scale := v.p.Scale
 	kappa := within(positive(e.Kappa, 1), 0.1, 10, 1)
+	if v.p.Without&TermKappa != 0 {
+		kappa = 1
+	}
 	*k = cost{predicted: wait + work, engine: work, penalty: within(e.Penalty, 0, 1e6, 0)}
 	if v.policy == LeastRequest {
 		k.wait = l.inFlight * kappa * scale * v.p.Coeff.A
 		k.work = kappa * scale * v.p.Coeff.A
-		k.rampUp(e)
 		return
 	}
 	c := &v.p.Coeff
 	k.wait, k.work = kappa*scale*wait, kappa*scale*work
-	over, evicted := v.memory(e, hit, need)
-	k.busy = v.busy * scale * (work + v.regret*c.P*evicted)
-	k.stall = v.p.StallShare * l.decoding * work * scale
+	k.busy = v.busy * scale * (work + v.regret*c.P*v.evicted(e, hit, need))
+	// Whoever is before this prompt decodes by the time that it is prefilled. Those whose prompts are still to come have all of their
+	// answer before them and are held up most, by all but the step that would run anyway; where many wait, how many says nothing of
+	// what this prompt adds.
+	ahead := min(maxAhead, max(0, l.inFlight-l.decoding))
+	k.stall = (v.p.StallShare*l.decoding*work + ahead*(work-v.p.Coeff.A)) * scale
 	k.step = v.output * (c.B*(l.decoding+1) + c.C*(l.context+v.prompt)) * scale
-	k.memory = over * v.p.Residence
-	k.rampUp(e)
 	if i == v.returner && kappa <= returnMaxKappa && l.inFlight <= v.meanInFlight+v.spread {
 		k.credit = -v.credit
 	}
-}
-
-// rampUp makes an endpoint that should get a share of full traffic dearer by that share.
-func (c *cost) rampUp(e *Endpoint) {
-	if r := within(positive(e.Ramp, 1), 0.01, 1, 1); r < 1 {
-		c.ramp = (c.wait + c.work + c.busy + c.stall + c.step + c.memory) * (1/r - 1)
+	if v.p.Without != 0 {
+		k.drop(v.p.Without)
 	}
 }
 
-// memory returns the share of capacity by which e would be over its limit after this pick, and the tokens of others'
-// prefixes that this request would push out of its cache.
-func (v *view) memory(e *Endpoint, hit, need float64) (over, evicted float64) {
+// evicted returns the tokens of others' prefixes that this request would push out of e's cache. What it would have to wait for
+// memory is no term: the gates set such endpoints aside, and where all are full a price on it sends conversations
+// away from what is left of their prefixes, which costs more memory.
+func (v *view) evicted(e *Endpoint, hit, need float64) float64 {
 	capacity := e.capacity()
 	if capacity == 0 {
-		return 0, 0
-	}
-	if spare := defaultWindowKV * capacity; need > spare {
-		over = (need - spare) / capacity
+		return 0
 	}
 	news := v.prompt - hit + v.output
 	room := capacity - max(tokens(e.HeldTokens), need-news)
-	return over, min(news, max(0, news-room))
+	return min(news, max(0, news-room))
 }
 
 // capacity returns the KV capacity in tokens; 0 unknown.
@@ -234,7 +232,9 @@ func (e *Endpoint) foreignTokens() float64 {
 //
 // At the report, prompts that were still being prefilled hold less than they will: the reported use is raised by what
 // they had booked, but not above what the books held then. How much of the cached parts the requests share is read
-// from the same report: with one hot prefix the books add it up once per request and the engine holds it once.
+// from the same report: with one hot prefix the books add it up once per request and the engine holds it once. What is
+// reported beyond the books is foreign, but for answers in one piece, of which nothing is seen until they end: their
+// whole length is expected growth as long as they run, and nothing of it is left when they have ended.
 func (v *view) projected(e *Endpoint, hit float64) float64 {
 	capacity := e.capacity()
 	if capacity == 0 {
@@ -251,9 +251,12 @@ func (v *view) projected(e *Endpoint, hit float64) float64 {
 		}
 		base = max(reported, min(reported+tokens(then.UncachedTokens), then.held(distinct, block)))
 		base -= then.held(distinct, block)
+		if e.ForeignRunning == 0 && e.ForeignWaiting == 0 {
+			base -= within(base, 0, tokens(then.UnseenTokens), 0)
+		}
 	}
 	own := e.held(distinct, block)
-	growth := max(0, count(e.Requests)*v.p.MeanOutput-tokens(e.OutputTokens))
+	growth := tokens(e.GrowthTokens)
 	if e.Known {
 		growth += count(e.ForeignRunning) * v.p.MeanOutput / 2
 	}

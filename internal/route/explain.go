@@ -58,7 +58,7 @@ func Explain(s *Snapshot, r *Request, hits []int32, exclude []uint64, rnd uint64
 			c.Skipped = "excluded"
 		case rank(e.Admission) != v.best:
 			c.Skipped = "health"
-		case pr.tier != best.tier && !v.crowded:
+		case pr.tier != best.tier && (!v.crowded || pr.tight):
 			c.Skipped = "full"
 		default:
 			c.Tied = pr.cost <= limit
@@ -88,10 +88,10 @@ func (v *view) gateResults(e *Endpoint, need float64, set GateSet) []GateResult 
 // terms names the summands.
 func (c *cost) terms(p Policy) []Term {
 	if p == LeastRequest {
-		return []Term{{"requests", c.wait}, {"request", c.work}, {"penalty", c.penalty}, {"ramp", c.ramp}}
+		return []Term{{"requests", c.wait}, {"request", c.work}, {"penalty", c.penalty}}
 	}
 	return []Term{
-		{"wait", c.wait}, {"work", c.work}, {"busy", c.busy}, {"stall", c.stall}, {"step", c.step}, {"memory", c.memory},
-		{"penalty", c.penalty}, {"ramp", c.ramp}, {"return", c.credit},
+		{"wait", c.wait}, {"work", c.work}, {"busy", c.busy}, {"stall", c.stall}, {"step", c.step},
+		{"penalty", c.penalty}, {"return", c.credit},
 	}
 }

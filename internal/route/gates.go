@@ -93,11 +93,13 @@ func (v *view) waiting(e *Endpoint) int64 {
 	return max(0, n-int64(max(0, e.AtReport.Requests-e.AtReport.Decoding)))
 }
 
-// sequences is what runs on e, reported or own, whichever is more.
+// sequences is what runs on e, reported or own, whichever is more. Of what was reported, the own requests that ended since run
+// no longer: else an endpoint at its limit would stay full until its next report, whoever finished.
 func (e *Endpoint) sequences() int64 {
 	n := int64(max(0, e.Requests))
 	if e.Known {
-		n = max(n+int64(max(0, e.ForeignRunning)), int64(e.Running))
+		ended := int64(max(0, e.AtReport.Requests-e.Requests))
+		n = max(n+int64(max(0, e.ForeignRunning)), int64(e.Running)-ended)
 	}
 	return n
 }

@@ -98,16 +98,42 @@ func TestProjectedKV(t *testing.T) {
 	}
 }
 
-// The growth that decoding will bring: the mean output of every request in flight, less what it has streamed.
+// Answers in one piece show nothing until they end. What the engine reports beyond the books is theirs, not foreign: as long as they
+// run it is part of their expected growth, and when they have ended nothing of it is left.
+func TestUnseenAnswers(t *testing.T) {
+	four := Load{Requests: 4, PromptTokens: 20_000, NewTokens: 20_000, GrowthTokens: 32_000, UnseenTokens: 32_000}
+	for _, c := range []struct {
+		name    string
+		now     Load
+		foreign int32
+		want    float64
+	}{
+		{"running", four, 0, 53_000},
+		{"ended since", Load{}, 0, 1000},
+		{"beside somebody else's", Load{}, 1, 31_000},
+	} {
+		s := &Snapshot{Params: DefaultParams(), Endpoints: []Endpoint{{Known: true, KVUsage: 0.5, CapacityTokens: 100_000, BlockSize: 1,
+			Load: c.now, AtReport: four, ForeignRunning: c.foreign}}}
+		s.Params.MeanOutput = 1
+		if got := ProjectedKV(s, &Request{PromptTokens: 1000}, 0, 0) * 100_000; math.Abs(got-c.want) > 10 {
+			t.Errorf("%s: %.0f tokens, want %.0f", c.name, got, c.want)
+		}
+	}
+}
+
+// The growth that decoding will bring: what is still expected of every request in flight, and the whole answer of this one.
 func TestGrowth(t *testing.T) {
 	s := &Snapshot{Params: DefaultParams(), Endpoints: []Endpoint{{CapacityTokens: 100_000, BlockSize: 1,
-		Load: Load{Requests: 10, Decoding: 10, PromptTokens: 10_000, NewTokens: 10_000, OutputTokens: 500}}}}
+		Load: Load{Requests: 10, Decoding: 10, PromptTokens: 10_000, NewTokens: 10_000, OutputTokens: 500, GrowthTokens: 2500}}}}
 	s.Params.MeanOutput = 300
 	if got := ProjectedKV(s, nil, 0, 0) * 100_000; math.Abs(got-13_005) > 10 {
 		t.Errorf("%.0f tokens when nothing is added, want 10,000 of prompts and 3,000 of answers", got)
 	}
 	if got := ProjectedKV(s, &Request{PromptTokens: 1000, MaxTokens: 50}, 0, 0) * 100_000; math.Abs(got-14_055) > 10 {
 		t.Errorf("%.0f tokens, want 1,050 more: max_tokens bounds the growth of this one", got)
+	}
+	if got := ProjectedKV(s, &Request{PromptTokens: 1000, OutputTokens: 700}, 0, 0) * 100_000; math.Abs(got-14_705) > 10 {
+		t.Errorf("%.0f tokens, want 1,700 more: so much is expected of this one", got)
 	}
 	if ProjectedKV(s, nil, 7, 0) != -1 {
 		t.Error("a slot out of range has a projection")

@@ -2,6 +2,7 @@ package route
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -14,6 +15,9 @@ const (
 	rhoWindow  = 30               // seconds
 	poolGain   = 0.02
 	maxLog     = 6.9 // ln 1000: bound of one observation
+
+	outputSizes = 7 // classes of prompts by length
+	outputPrior = 4 // observations of a class that the pool's mean counts for
 )
 
 // Learner learns about one endpoint from what its requests did. The zero value knows nothing. Not safe for concurrent
@@ -129,7 +133,8 @@ func faded(d, tau time.Duration) float64 {
 // Averages learns about a pool's requests. The zero value knows nothing. Not safe for concurrent use.
 type Averages struct {
 	output, residence mean
-	scale             mean // log(observed/predicted) time to first token
+	outputs           [outputSizes]mean // by size of the prompt
+	scale             mean              // log(observed/predicted) time to first token
 	bytes, tokens     float64
 }
 
@@ -143,11 +148,34 @@ func (m *mean) add(v, gain float64) {
 	m.value += (v - m.value) * max(1/m.n, gain)
 }
 
-// ObserveOutput records the number of output tokens of a finished request.
-func (a *Averages) ObserveOutput(tokens int) {
+// ObserveOutput records the number of output tokens of a finished request with a prompt of so many tokens.
+func (a *Averages) ObserveOutput(prompt, tokens int) {
 	if tokens > 0 {
 		a.output.add(float64(tokens), poolGain)
+		a.outputs[size(prompt)].add(float64(tokens), poolGain)
 	}
+}
+
+// Output returns the tokens that the answer to a prompt of so many tokens is expected to have, at least 1.
+// Documents to be summed up and chats have answers of different lengths, so it is the mean of prompts of about the same
+// size, as far as those are known, and never more than what was asked for (0: no limit).
+func (a *Averages) Output(prompt, maxTokens int) int {
+	m := &a.outputs[size(prompt)]
+	known := m.n / (m.n + outputPrior)
+	overall := a.output.value
+	if a.output.n == 0 {
+		overall = defaultOutput
+	}
+	expected := known*m.value + (1-known)*overall
+	if maxTokens > 0 {
+		expected = min(expected, float64(maxTokens))
+	}
+	return int(max(1, min(expected, math.MaxInt32)))
+}
+
+// size is the class of a prompt's length: powers of four, from 256 tokens up to 256k.
+func size(prompt int) int {
+	return min(max(0, (bits.Len(uint(max(0, prompt)))-7)/2), outputSizes-1)
 }
 
 // ObservePrompt records the canonical bytes of a prompt and the tokens that the engine counted.

@@ -150,15 +150,39 @@ func TestAverages(t *testing.T) {
 		t.Errorf("averages of nothing changed %+v to %+v", want, p)
 	}
 	for range 200 {
-		a.ObserveOutput(50)
+		a.ObserveOutput(1000, 50)
 		a.ObservePrompt(3000, 1000)
 		a.ObserveResidence(2)
 	}
-	a.ObserveOutput(0)
+	a.ObserveOutput(1000, 0)
 	a.ObservePrompt(10, 0)
 	a.ObserveResidence(-1)
 	a.Apply(&p)
 	if math.Abs(p.MeanOutput-50) > 1e-9 || math.Abs(p.BytesPerToken-3) > 1e-9 || math.Abs(p.Residence-2) > 1e-9 {
 		t.Errorf("output %v, bytes per token %v, residence %v", p.MeanOutput, p.BytesPerToken, p.Residence)
+	}
+}
+
+// Documents have other answers than chats: what is expected of one size of prompt is what that size had.
+func TestOutputBySize(t *testing.T) {
+	var a Averages
+	if got := a.Output(1000, 0); got != 200 {
+		t.Errorf("%d tokens before anything was seen, want 200", got)
+	}
+	if got := a.Output(1000, 30); got != 30 {
+		t.Errorf("%d tokens of at most 30", got)
+	}
+	for i := range 600 {
+		a.ObserveOutput(800, 300)
+		if i%20 == 0 {
+			a.ObserveOutput(70_000, 2000)
+		}
+	}
+	for _, c := range []struct{ prompt, limit, lo, hi int }{
+		{900, 0, 295, 320}, {70_000, 0, 1750, 2000}, {70_000, 500, 500, 500}, {5000, 0, 300, 450}, {-1, 0, 300, 450}, {1 << 30, 0, 300, 450},
+	} {
+		if got := a.Output(c.prompt, c.limit); got < c.lo || got > c.hi {
+			t.Errorf("%d tokens for a prompt of %d (limit %d), want %d to %d", got, c.prompt, c.limit, c.lo, c.hi)
+		}
 	}
 }

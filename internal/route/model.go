@@ -79,8 +79,10 @@ type Params struct {
 	StallShare    float64      // share of the new prefill that each decoding request suffers; 0.3
 	BytesPerToken float64      // learned; turns prompt bytes into tokens; 4 until known
 	MeanOutput    float64      // learned mean of output tokens; 200 until known
-	Residence     float64      // learned mean seconds from pick to end; the price of waiting for KV
+	Residence     float64      // learned mean seconds from pick to end; what a refused client is told to wait
 	Scale         float64      // learned: real seconds per second that Coeff predicts; 0 means 1
+
+	Without Terms // cost terms left out, to see what each is good for; no configuration sets it
 }
 
 // Coefficients describe one engine step in seconds:
@@ -89,7 +91,15 @@ type Coefficients struct {
 	A, B, C, P, Q float64
 }
 
-// Load is what this gateway has in flight on one endpoint, by its own books.
+// Steps returns what a pick takes an engine's steps to be: the coefficients that were given, or the default, times the factor that was
+// learnt for the pool, which is scale.
+func (p Params) Steps() (steps Coefficients, scale float64) {
+	p = p.withDefaults()
+	c, k := p.Coeff, p.Scale
+	return Coefficients{A: k * c.A, B: k * c.B, C: k * c.C, P: k * c.P, Q: k * c.Q}, k
+}
+
+// Load is what is in flight on one endpoint by the books of this gateway, which hold what its peers told it too.
 type Load struct {
 	Requests       int32 // in flight
 	Decoding       int32 // of those, first token seen
@@ -98,6 +108,8 @@ type Load struct {
 	UncachedTokens int64 // NewTokens of the requests whose first token was not seen
 	ContextTokens  int64 // prompt and output tokens of the decoding requests
 	OutputTokens   int64 // streamed so far by all in flight
+	GrowthTokens   int64 // expected of each answer and not streamed yet, summed
+	UnseenTokens   int64 // of those, of requests whose first token was not seen: what they produced already is not known
 }
 
 // Endpoint is all that a pick knows of one endpoint. A zero Endpoint with Admission LastResort stands for an unused
@@ -120,6 +132,7 @@ type Endpoint struct {
 
 	Load                 // own books now
 	AtReport       Load  // own books when the report was taken
+	Peers          int32 // of Load.Requests, what other gateways sent; told in explanations only
 	ForeignRunning int32 // reported minus own, when positive
 	ForeignWaiting int32
 
@@ -127,7 +140,6 @@ type Endpoint struct {
 
 	Kappa float64 // observed / predicted time to first token, over that of the pool; 0 means 1
 	Rho   float64 // share of time that booked work keeps the endpoint busy, [0,1)
-	Ramp  float64 // share of full traffic that the endpoint should get, (0,1]; 0 means 1
 }
 
 // Snapshot is one pool at the moment of a pick.
@@ -141,6 +153,7 @@ type Snapshot struct {
 type Request struct {
 	PromptTokens int32 // estimate; 0 means 1
 	MaxTokens    int32 // asked-for output limit; 0 unknown
+	OutputTokens int32 // expected output, see Averages.Output; 0: Params.MeanOutput
 
 	// Open asks for an endpoint that is not full: if every one is, the pick has Slot -1 and ReasonAllFull. An endpoint with
 	// nothing to do is never full for such a request, or one that is too large for every memory would wait for ever.

@@ -169,7 +169,7 @@ func TestNonsense(t *testing.T) {
 		s.Params.Coeff = Coefficients{odd(), odd(), odd(), odd(), odd()}
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
-			e.Penalty, e.KVUsage, e.Kappa, e.Rho, e.Ramp = odd(), odd(), odd(), odd(), odd()
+			e.Penalty, e.KVUsage, e.Kappa, e.Rho = odd(), odd(), odd(), odd()
 			e.Running, e.Waiting, e.BlockSize, e.Budget, e.MaxNumSeqs, e.Requests = n(), n(), n(), n(), n(), n()
 			e.CapacityTokens, e.Decoding, e.ForeignRunning = int64(n()), n(), n()
 			e.PromptTokens, e.NewTokens, e.AtReport.PromptTokens = int64(n()), int64(n()), int64(n())

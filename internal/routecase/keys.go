@@ -18,7 +18,6 @@ func (p *parser) settings(l line) {
 		"projected_kv": {0.01, 1, func(v float64) { s.Params.ProjectedKV = v }},
 		"long_prompt":  {1, maxTokens, func(v float64) { s.Params.LongPrompt = int(v) }},
 		"mean_output":  {1, 1e6, func(v float64) { s.Params.MeanOutput = v }},
-		"residence":    {0, 3600, func(v float64) { s.Params.Residence = v }},
 		"scale":        {0.001, 1000, func(v float64) { s.Params.Scale = v }},
 		"regret":       {0, 1, func(v float64) { s.Regret = v }},
 		"block_tokens": {1, 1e6, func(v float64) { p.next.blockTokens = v }},
@@ -64,7 +63,7 @@ type said struct {
 	e                        route.Endpoint
 	foreign, queued          int32
 	prompts, context, output int64
-	booked                   int64
+	booked, growth           int64
 	holds                    []string
 }
 
@@ -86,11 +85,11 @@ func (p *parser) pool(sc *scene, s section) {
 			p.fault(l.number, "reading endpoint %s: more than %d endpoints", name, maxEndpoints)
 			return
 		}
-		d := &said{e: route.Endpoint{Known: true, BlockSize: 16, KVUsage: -1}, prompts: -1, context: -1, booked: -1}
+		d := &said{e: route.Endpoint{Known: true, BlockSize: 16, KVUsage: -1}, prompts: -1, context: -1, booked: -1, growth: -1}
 		p.pairs(l, l.words[1:], d.set)
 		sc.names = append(sc.names, name)
 		sc.holds = append(sc.holds, d.holds)
-		sc.snap.Endpoints = append(sc.snap.Endpoints, d.endpoint())
+		sc.snap.Endpoints = append(sc.snap.Endpoints, d.endpoint(sc.snap.Params.MeanOutput))
 	}
 }
 
@@ -104,7 +103,7 @@ func (d *said) set(key, value string) (err string) {
 		return bad
 	}
 	sums := map[string]*int64{"capacity": &e.CapacityTokens, "booked": &d.booked, "prompts": &d.prompts, "context": &d.context,
-		"output": &d.output}
+		"output": &d.output, "growth": &d.growth}
 	if n, ok := sums[key]; ok {
 		v, bad := number(value, 0, maxTokens)
 		*n = int64(v)
@@ -117,8 +116,6 @@ func (d *said) set(key, value string) (err string) {
 		e.Kappa, err = number(value, 0.1, 10)
 	case "rho":
 		e.Rho, err = number(value, 0, 1)
-	case "ramp":
-		e.Ramp, err = number(value, 0.01, 1)
 	case "penalty":
 		e.Penalty, err = number(value, 0, 1e6)
 	case "unknown":
@@ -132,7 +129,7 @@ func (d *said) set(key, value string) (err string) {
 		}
 		e.Admission = uint8(i)
 	default:
-		others := []string{"kv", "kappa", "rho", "ramp", "penalty", "unknown", "holds", "health", "capacity", "booked", "prompts", "context", "output"}
+		others := []string{"kv", "kappa", "rho", "penalty", "unknown", "holds", "health", "capacity", "booked", "prompts", "context", "output", "growth"}
 		return unknownKey(key, counts, others...)
 	}
 	return err
@@ -151,8 +148,8 @@ func blockNames(value string) ([]string, string) {
 	return names, ""
 }
 
-// endpoint fills in what follows from what was said. The report was taken just now.
-func (d *said) endpoint() route.Endpoint {
+// endpoint fills in what follows from what was said, and from the tokens of a mean answer. The report was taken just now.
+func (d *said) endpoint(answer float64) route.Endpoint {
 	e := &d.e
 	ours := max(0, e.Running-d.foreign)
 	e.ForeignRunning, e.ForeignWaiting = min(d.foreign, e.Running), e.Waiting
@@ -168,6 +165,10 @@ func (d *said) endpoint() route.Endpoint {
 		d.prompts = d.context + d.booked
 	}
 	e.ContextTokens, e.UncachedTokens, e.OutputTokens = d.context, d.booked, d.output
+	if d.growth < 0 {
+		d.growth = max(0, int64(answer)*int64(e.Requests)-d.output)
+	}
+	e.GrowthTokens = d.growth
 	e.PromptTokens = max(d.prompts, d.booked)
 	e.NewTokens = e.PromptTokens
 	e.AtReport = e.Load

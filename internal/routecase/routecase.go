@@ -16,15 +16,15 @@
 // (or new settings) begins another scene. A line is words separated by spaces; # begins a comment.
 //
 // settings: policy (prefix, least_request), gates (default, strict, off), when_full (seconds, requests), waiting, projected_kv,
-// long_prompt (as in the config file), profile (a name of route.Profile), mean_output, residence, scale, regret, and
+// long_prompt (as in the config file), profile (a name of route.Profile), mean_output, scale, regret, and
 // block_tokens, the tokens of one named block (256).
 //
 // pool: one endpoint per line, its name first. What the engine reports: running, waiting, kv, max_num_seqs, capacity (tokens), block
 // (tokens of a KV block), unknown (there is no fresh report). Running requests are ours unless foreign=N says how many are
 // not, waiting ones are not ours. Ours: queued=N requests without a first token, booked=N tokens that these have to
-// prefill, prompts=N tokens of all our prompts, context=N tokens of the decoding ones, output=N tokens streamed. What the
-// cache holds: holds=block,block,... . Judgement: kappa, rho, ramp, penalty (seconds), health (normal, trial, avoid,
-// last_resort).
+// prefill, prompts=N tokens of all our prompts, context=N tokens of the decoding ones, output=N tokens streamed, growth=N
+// tokens expected of their answers and not streamed yet. What the cache holds: holds=block,block,... . Judgement: kappa,
+// rho, penalty (seconds), health (normal, trial, avoid, last_resort).
 //
 // request: blocks=name,name,... and tokens=N for what follows them or stands alone; max_tokens=N.
 //

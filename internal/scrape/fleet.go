@@ -114,7 +114,7 @@ func (f *Fleet) follow(ctx context.Context, wg *sync.WaitGroup, stop map[string]
 		own, cancel := context.WithCancel(ctx)
 		stop[url] = cancel
 		p := newPoller(f, url)
-		for _, task := range []func(context.Context){p.reports, p.health, p.learn} {
+		for _, task := range []func(context.Context){p.reports, p.health, p.learn, p.warm} {
 			wg.Go(func() { task(own) })
 		}
 	}

@@ -69,6 +69,12 @@ func (n *network) count(at string) int {
 	return n.seen[at]
 }
 
+func (n *network) together(at string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.most[at]
+}
+
 const page = "vllm:num_requests_running 3\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.25\n"
 
 // engine serves like a vLLM server that listens.
@@ -132,6 +138,8 @@ func TestEndpointIsReadAndLearned(t *testing.T) {
 		if got := n.count("a:8000/server_info"); got > 1 {
 			t.Errorf("the settings were asked for %d times", got)
 		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
 		if n.keys[""] || !n.keys["Bearer secret"] {
 			t.Errorf("keys sent: %v", n.keys)
 		}
@@ -147,8 +155,8 @@ func TestSlowPageIsNeverAskedTwiceAtATime(t *testing.T) {
 		engine(w, r)
 	})
 	run(t, n, pool.Config{Name: "chat"}, []string{"a:8000"}, 20*time.Second, func(p *pool.Pool) {
-		if n.most["a:8000/metrics"] != 1 {
-			t.Errorf("%d readings at a time", n.most["a:8000/metrics"])
+		if most := n.together("a:8000/metrics"); most != 1 {
+			t.Errorf("%d readings at a time", most)
 		}
 		if e := p.Status().Endpoints[0]; e.ReportStale {
 			t.Error("a page that takes 1.5 s, as that of a busy engine, counts as stale")
@@ -333,6 +341,44 @@ func TestDeadEndpointIsProbedAndComesBack(t *testing.T) {
 				return
 			}
 			time.Sleep(20 * time.Millisecond)
+		}
+	})
+}
+
+// A metrics page at a port of its own is read there, and everything else at the endpoint.
+func TestMetricsPort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		n.serve("10.0.0.1:8000", func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/metrics" {
+				http.NotFound(w, r)
+				return
+			}
+			engine(w, r)
+		})
+		n.serve("10.0.0.1:8080", func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/metrics" {
+				t.Errorf("%s is asked for at the metrics port", r.URL.Path)
+			}
+			engine(w, r)
+		})
+		start := time.Now()
+		p := pool.New(pool.Config{Name: "a"}, nil, func() time.Duration { return time.Since(start) })
+		p.SetTargets([]discover.Target{{URL: "http://10.0.0.1:8000", MetricsPort: 8080}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		wg.Go(func() { _ = New(Config{Transport: n}, p).Run(ctx) })
+		time.Sleep(2 * time.Second)
+		e := p.Status().Endpoints[0]
+		if e.Running == nil || *e.Running != 3 || len(e.Models) != 2 || n.count("10.0.0.1:8000/metrics") > 0 {
+			t.Errorf("running %v, models %v, %d questions at the endpoint's own port", e.Running, e.Models, n.count("10.0.0.1:8000/metrics"))
+		}
+		p.SetTargets([]discover.Target{{URL: "http://10.0.0.1:8000"}}) // the label is gone
+		time.Sleep(time.Second)
+		if n.count("10.0.0.1:8000/metrics") == 0 {
+			t.Error("the page is still read at the other port")
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"pointsman.dev/pointsman/internal/pool"
 )
 
-// poller asks one endpoint. Its three tasks run side by side and never ask the same page twice at a time.
+// poller asks one endpoint. Its tasks run side by side and never ask the same page twice at a time.
 type poller struct {
 	f      *Fleet
 	url    string
@@ -61,9 +61,9 @@ const pageless = time.Second
 // server that cannot be reached is not asked for a page that nobody named.
 func (p *poller) report(ctx context.Context) (pool.Report, error) {
 	var failed error
-	first := p.path
+	first, base := p.path, p.f.pool.ReportURL(p.url)
 	for range metricsPaths {
-		r, err := p.read(ctx, metricsPaths[p.path])
+		r, err := p.read(ctx, base+metricsPaths[p.path])
 		if err == nil {
 			return r, nil
 		}
@@ -71,9 +71,9 @@ func (p *poller) report(ctx context.Context) (pool.Report, error) {
 		switch {
 		case !noPage(err):
 			p.path = first
-			return r, fmt.Errorf("scraping %s%s: %w", p.url, path, err)
+			return r, fmt.Errorf("scraping %s%s: %w", base, path, err)
 		case failed == nil:
-			failed = fmt.Errorf("scraping %s%s: %w", p.url, path, err)
+			failed = fmt.Errorf("scraping %s%s: %w", base, path, err)
 		default:
 			failed = fmt.Errorf("%w; %s: %w", failed, path, err)
 		}
@@ -82,10 +82,10 @@ func (p *poller) report(ctx context.Context) (pool.Report, error) {
 	return pool.Report{}, failed
 }
 
-func (p *poller) read(ctx context.Context, path string) (pool.Report, error) {
+func (p *poller) read(ctx context.Context, at string) (pool.Report, error) {
 	start := time.Now()
 	p.buf.Reset()
-	err := p.page200(ctx, path, &p.buf)
+	err := p.page200(ctx, at, &p.buf)
 	if err == nil {
 		if err = p.page.Parse(p.buf.Bytes()); err != nil {
 			err = &pool.AnswerError{Status: http.StatusOK, Err: err}
@@ -134,7 +134,7 @@ func (p *poller) probe(ctx context.Context) {
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { connected = true },
 	})
-	status, err := p.get(traced, "/health", healthTimeout, io.Discard)
+	status, err := p.get(traced, p.url+"/health", healthTimeout, io.Discard)
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
@@ -264,7 +264,7 @@ func (p *poller) maxNumSeqs(ctx context.Context, engine string) int {
 
 func (p *poller) getJSON(ctx context.Context, path string, into any) error {
 	var buf bytes.Buffer
-	err := p.page200(ctx, path, &buf)
+	err := p.page200(ctx, p.url+path, &buf)
 	if err == nil {
 		if err = json.Unmarshal(buf.Bytes(), into); err != nil {
 			err = &pool.AnswerError{Status: http.StatusOK, Err: err}
@@ -282,32 +282,38 @@ var (
 )
 
 // page200 reads one page into w. An answer of another status than 200 is an *pool.AnswerError.
-func (p *poller) page200(ctx context.Context, path string, w io.Writer) error {
-	status, err := p.get(ctx, path, p.f.cfg.Timeout, w)
+func (p *poller) page200(ctx context.Context, at string, w io.Writer) error {
+	status, err := p.get(ctx, at, p.f.cfg.Timeout, w)
 	if err == nil && status != http.StatusOK {
 		err = &pool.AnswerError{Status: status}
 	}
 	return err
 }
 
-// get reads one page into w, whatever its status. A page beyond the bound is an error. Errors do not name the page.
-func (p *poller) get(ctx context.Context, path string, timeout time.Duration, w io.Writer) (status int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, nil)
-	if err != nil {
-		return 0, err
-	}
+// do says who asks, and asks. Errors do not name the page. The answer's body is to be closed.
+func (p *poller) do(req *http.Request) (*http.Response, error) {
 	req.Header.Set("User-Agent", "pointsman")
 	if key := p.f.pool.APIKey(); key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	resp, err := p.f.client.Do(req)
+	var named *url.Error
+	if errors.As(err, &named) {
+		err = named.Err
+	}
+	return resp, err
+}
+
+// get reads one page into w, whatever its status. A page beyond the bound is an error. Errors do not name the page.
+func (p *poller) get(ctx context.Context, at string, timeout time.Duration, w io.Writer) (status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
-		var named *url.Error
-		if errors.As(err, &named) {
-			err = named.Err
-		}
+		return 0, err
+	}
+	resp, err := p.do(req)
+	if err != nil {
 		return 0, err
 	}
 	defer resp.Body.Close()

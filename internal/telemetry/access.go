@@ -13,6 +13,7 @@ import (
 // seconds. It has nothing to write prompts, answers or keys from.
 type Access struct {
 	log   *slog.Logger
+	salt  *Salt
 	attrs sync.Pool // *[]slog.Attr
 }
 
@@ -20,6 +21,12 @@ type Access struct {
 func NewAccess(log *slog.Logger) *Access {
 	a := &Access{log: log}
 	a.attrs.New = func() any { s := make([]slog.Attr, 0, 32); return &s }
+	return a
+}
+
+// WithPrefixes makes records say which pieces of a prompt others have too, by hashes under salt; nil: they do not. It returns a.
+func (a *Access) WithPrefixes(salt *Salt) *Access {
+	a.salt = salt
 	return a
 }
 
@@ -39,6 +46,9 @@ func (a *Access) Log(r *Record) {
 	buf := a.attrs.Get().(*[]slog.Attr)
 	attrs := appendIdentity((*buf)[:0], r)
 	attrs = appendNumbers(attrs, r)
+	if a.salt != nil {
+		attrs = appendString(attrs, "prefix", a.salt.pieces(r.Blocks))
+	}
 	a.log.LogAttrs(context.Background(), level, "request", attrs...)
 	clear(attrs)
 	*buf = attrs
@@ -81,6 +91,9 @@ func appendNumbers(attrs []slog.Attr, r *Record) []slog.Attr {
 	attrs = append(attrs, slog.Int64("bytes_in", r.BytesIn), slog.Int64("bytes_out", r.BytesOut))
 	if r.PickTime > 0 {
 		attrs = append(attrs, seconds("pick_seconds", r.PickTime))
+	}
+	if r.Queued > 0 {
+		attrs = append(attrs, seconds("queued_seconds", r.Queued))
 	}
 	if r.TTFT > 0 {
 		attrs = append(attrs, seconds("ttft_seconds", r.TTFT))

@@ -82,10 +82,16 @@ func (e emitter) gauge(name string, value float64, labels ...string) {
 }
 
 func (c *collector) pool(e emitter, s *pool.Status) {
+	e.gauge(nameQueued, float64(s.Queue.Waiting))
+	e.gauge(nameHeldRequests, float64(s.Queue.Held))
+	for reason, n := range s.Queue.Shed {
+		e.ch <- prometheus.MustNewConstMetric(c.descs[nameShed], prometheus.CounterValue, float64(n), e.pool, reason)
+	}
 	for _, name := range gates() {
 		e.gauge(nameFullEndpoints, float64(s.Full[name]), name)
 	}
 	e.gauge(nameReportsStale, b2f(s.AllStale))
+	e.gauge(nameSourceBroken, b2f(s.Source != ""))
 	e.gauge(nameContradiction, b2f(contradicts(s)))
 	for _, ep := range merge(s.Endpoints) {
 		c.endpoint(e, ep, s.BytesPerToken)
@@ -127,6 +133,7 @@ func merge(list []pool.EndpointStatus) []*pool.EndpointStatus {
 
 func (c *collector) endpoint(e emitter, ep *pool.EndpointStatus, bytesPerToken float64) {
 	e.gauge(nameInFlight, float64(ep.InFlight), ep.Name)
+	e.gauge(namePeerInFlight, float64(ep.Peers), ep.Name)
 	for _, state := range states() {
 		e.gauge(nameState, b2f(ep.State == state), ep.Name, state)
 	}

@@ -32,7 +32,7 @@ type Metrics struct {
 
 	requests, prompt, generated, predicted, actual, actualPrompt *prometheus.CounterVec
 	picks, attempts, window, retries, wasted                     *prometheus.CounterVec
-	seconds, ttft, pickSeconds, estimate                         *prometheus.HistogramVec
+	seconds, ttft, pickSeconds, estimate, waited                 *prometheus.HistogramVec
 
 	byRequest cache[requestKey, *requestHandles]
 	byPick    cache[pickKey, *pickHandles]
@@ -86,6 +86,7 @@ func New(b Build) *Metrics {
 	m.picks, m.attempts, m.window = counter(namePicks), counter(nameAttempts), counter(nameWindow)
 	m.retries, m.wasted = counter(nameRetries), counter(nameWasted)
 	m.seconds, m.ttft, m.pickSeconds, m.estimate = histogram(nameRequestSeconds), histogram(nameTTFT), histogram(namePickSeconds), histogram(nameEstimate)
+	m.waited = histogram(nameQueueSeconds)
 	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(b), &m.pools)
 	return m
 }
@@ -175,6 +176,11 @@ func (m *Metrics) Pick(pool, reason string, d time.Duration) {
 	h.count.Inc()
 	h.seconds.Observe(d.Seconds())
 	h.traffic.pick(reason, d)
+}
+
+// Waited records how long a request waited for an endpoint of a pool.
+func (m *Metrics) Waited(pool string, d time.Duration) {
+	m.waited.WithLabelValues(strings.ToValidUTF8(pool, "?")).Observe(d.Seconds())
 }
 
 // Attempt counts an attempt to serve a request at an endpoint; outcome is one of Outcomes.

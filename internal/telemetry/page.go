@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"pointsman.dev/pointsman/internal/pool"
 )
 
 // Markdown renders the page docs/metrics.md from the table.
@@ -20,15 +22,20 @@ disappear some minutes later. A value that is not known is absent, never zero.
 `)
 	section(&b, "Requests", requestDefinitions())
 	section(&b, "Pools and endpoints", endpointDefinitions())
+	section(&b, "Replicas", peerDefinitions())
 	b.WriteString("The usual `go_*` and `process_*` series of the Go runtime and the process, and `promhttp_*` of the page itself, come on top.\n\n")
 	b.WriteString("## Label values\n\n| label | values |\n|---|---|\n")
 	row(&b, "outcome", code(Outcomes()...))
 	row(&b, "reason of picks", code("prefix", "load", "all_full", "only_one"))
 	row(&b, "reason of wasted tokens", code(Wastes()...))
+	row(&b, "reason of shed requests", code(pool.QueueFull, pool.QueueTimeout))
 	row(&b, "reached", code(Reaches()...))
 	row(&b, "state", code(states()...))
 	row(&b, "gate", code(gates()...))
 	row(&b, "kind", code("engine", "computed"))
+	row(&b, "state of peers", code(PeerStates()...))
+	row(&b, "result", code(PeerResults()...))
+	row(&b, "direction", code("sent", "received"))
 	b.WriteString(`
 An ` + "`outcome`" + ` says how the request ended for the client: ` + "`ok`" + ` the answer reached its end; ` + "`client_error`" + ` a 4xx, from here or the
 engine; ` + "`client_cancelled`" + ` the client went away first; ` + "`upstream_error`" + ` the endpoint failed before the answer began; ` + "`cut`" + ` it broke
@@ -75,6 +82,9 @@ sum by (reason) (rate(pointsman_wasted_tokens_total{reason!="repeated_prefill"}[
 
 # endpoints that are not in use
 pointsman_endpoint_state{state!="ready"} == 1
+
+# an autoscaler's signal: requests that no endpoint has room for, or that wait for the first endpoint of a pool
+sum by (pool) (pointsman_queued_requests)
 
 # picks that found every endpoint full: the pool is too small
 sum by (pool) (rate(pointsman_picks_total{reason="all_full"}[5m])) / sum by (pool) (rate(pointsman_picks_total[5m]))

@@ -1,6 +1,10 @@
 package telemetry
 
-import "time"
+import (
+	"time"
+
+	"pointsman.dev/pointsman/internal/prefix"
+)
 
 // Outcomes of a request, the values of the label outcome. Exactly one holds for each request.
 const (
@@ -103,7 +107,10 @@ type Record struct {
 	TTFT     time.Duration // arrival to first token
 	Duration time.Duration // arrival to end
 	PickTime time.Duration // spent deciding
+	Queued   time.Duration // spent waiting for an endpoint
 	BytesIn  int64         // request body
 	BytesOut int64         // response body
 	Start    time.Time     // arrival
+
+	Blocks []prefix.Block // chain of the prompt; read while the record is logged only
 }

@@ -1,5 +1,7 @@
 package telemetry
 
+import "slices"
+
 // Kind is the type of a metric.
 type Kind string
 
@@ -37,6 +39,8 @@ const (
 	nameAttempts       = "pointsman_attempts_total"
 	nameRetries        = "pointsman_client_retries_total"
 	nameWasted         = "pointsman_wasted_tokens_total"
+	nameQueueSeconds   = "pointsman_queue_wait_seconds"
+	nameShed           = "pointsman_shed_requests_total"
 	nameWindow         = "pointsman_window_requests_total"
 	nameEstimate       = "pointsman_prompt_estimate_ratio"
 
@@ -51,8 +55,12 @@ const (
 	nameHitRatio      = "pointsman_endpoint_hit_ratio"
 	nameHeld          = "pointsman_endpoint_held_prefix_tokens"
 	nameFullEndpoints = "pointsman_full_endpoints"
+	nameQueued        = "pointsman_queued_requests"
+	nameHeldRequests  = "pointsman_held_requests"
 	nameReportsStale  = "pointsman_pool_reports_stale"
+	nameSourceBroken  = "pointsman_pool_source_broken"
 	nameContradiction = "pointsman_pool_policy_contradiction"
+	namePeerInFlight  = "pointsman_peer_in_flight_requests"
 	nameDraining      = "pointsman_draining_requests"
 	nameBuildInfo     = "pointsman_build_info"
 )
@@ -60,7 +68,7 @@ const (
 // Definitions returns the table of all metrics of the gateway itself. The Go runtime's and the process's
 // own series (go_*, process_*) come on top.
 func Definitions() []Definition {
-	return append(requestDefinitions(), endpointDefinitions()...)
+	return slices.Concat(requestDefinitions(), endpointDefinitions(), peerDefinitions())
 }
 
 func requestDefinitions() []Definition {
@@ -92,6 +100,8 @@ func requestDefinitions() []Definition {
 			Help: "Requests that their client marked as a retry (x-stainless-retry-count), by how far the earlier attempt had got here."},
 		{Name: nameWasted, Kind: Counter, Labels: []string{"model", "pool", "reason"},
 			Help: "Tokens computed for nothing, at least: generated for answers that did not reach their end, by the outcome, and uncached prompt tokens of clients' retries whose earlier attempt had been at an endpoint (repeated_prefill)."},
+		{Name: nameQueueSeconds, Kind: Histogram, Labels: []string{"pool"}, Buckets: ttftBuckets(),
+			Help: "Time that requests waited in the gateway for an endpoint, however that ended; those that found one at once are not counted."},
 		{Name: nameWindow, Kind: Counter, Labels: []string{"model", "pool", "how"},
 			Help: "Requests of models with several windows that did not simply go to the first pool, by how they ended in theirs: direct (certainly too long for a smaller one), resent (refused by a smaller one), refused (by all), overflow (the smaller one was full), no_endpoint (it had none)."},
 		{Name: nameEstimate, Kind: Histogram, Labels: []string{"pool"}, Buckets: ratioBuckets(),
@@ -104,6 +114,8 @@ func endpointDefinitions() []Definition {
 	return []Definition{
 		{Name: nameInFlight, Kind: Gauge, Labels: pe,
 			Help: "Requests that this gateway sent to the endpoint and that have not ended."},
+		{Name: namePeerInFlight, Kind: Gauge, Labels: pe,
+			Help: "Requests that other replicas of the gateway have in flight at the endpoint, by what they say."},
 		{Name: nameState, Kind: Gauge, Labels: []string{"pool", "endpoint", "state"},
 			Help: "1 for the state that the endpoint is in, 0 for the others."},
 		{Name: nameReportAge, Kind: Gauge, Labels: pe,
@@ -117,15 +129,23 @@ func endpointDefinitions() []Definition {
 		{Name: nameProjectedKV, Kind: Gauge, Labels: pe,
 			Help: "The same forecast: the report, plus what was sent since, plus the growth that decoding will bring; can pass 1."},
 		{Name: nameForeign, Kind: Gauge, Labels: pe,
-			Help: "Requests at the endpoint that did not come through this gateway: reported less own, never negative."},
+			Help: "Requests at the endpoint that came neither through this gateway nor through its peers: reported less those in flight, never negative."},
 		{Name: nameHitRatio, Kind: Gauge, Labels: []string{"pool", "endpoint", "kind"},
 			Help: "Prefix cache hit ratio of the endpoint since its start, 0 to 1: kind engine is hits by queries, computed is 1 - computed by prompt tokens."},
 		{Name: nameHeld, Kind: Gauge, Labels: pe,
 			Help: "Prompt tokens of prefixes that the gateway believes the endpoint holds."},
 		{Name: nameFullEndpoints, Kind: Gauge, Labels: []string{"pool", "gate"},
 			Help: "Endpoints that a gate makes full at this moment."},
+		{Name: nameQueued, Kind: Gauge, Labels: []string{"pool"},
+			Help: "Requests that wait in the gateway for an endpoint, those that are held included: what an autoscaler goes by."},
+		{Name: nameHeldRequests, Kind: Gauge, Labels: []string{"pool"},
+			Help: "Of these, requests held because no endpoint of the pool is usable."},
+		{Name: nameShed, Kind: Counter, Labels: []string{"pool", "reason"},
+			Help: "Requests refused with 429 for want of room: queue_full (too many waited already) or queue_timeout (waited for too long)."},
 		{Name: nameReportsStale, Kind: Gauge, Labels: []string{"pool"},
 			Help: "1 while every report of the pool is stale, so that the gateway's own ledger alone decides."},
+		{Name: nameSourceBroken, Kind: Gauge, Labels: []string{"pool"},
+			Help: "1 while the pool's source of endpoints cannot be read, so that the last good set is served on."},
 		{Name: nameContradiction, Kind: Gauge, Labels: []string{"pool"},
 			Help: "1 while the configured policy contradicts what the endpoints say of their prefix caching."},
 		{Name: nameDraining, Kind: Gauge,

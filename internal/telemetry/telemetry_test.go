@@ -39,14 +39,16 @@ func full() *Metrics {
 	m.KnownModel(func(name string) bool { return name == "Org/Model-1.5" })
 	m.CollectPools(func() []pool.Status {
 		return []pool.Status{{Name: "chat", Configured: "auto", Policy: "prefix", Endpoints: []pool.EndpointStatus{endpoint("10.0.0.3:8000", "ready")},
-			Full: map[string]int{"waiting": 1}, BytesPerToken: 4}}
+			Full: map[string]int{"waiting": 1}, BytesPerToken: 4, Queue: pool.QueueStatus{Waiting: 3, Held: 2, Shed: map[string]int64{"queue_full": 5}}}}
 	})
 	m.CollectDraining(func() int { return 0 })
+	m.NewPeers(func() map[string]int { return map[string]int{PeerConnected: 2} })
 	r := sample()
 	r.Window, r.Estimate = WindowResent, 4000
 	m.Done(r)
 	m.Pick("chat", "prefix", 3*time.Microsecond)
 	m.Attempt("chat", "10.0.0.3:8000", OutcomeOK)
+	m.Waited("chat", 300*time.Millisecond)
 	return m
 }
 
@@ -110,6 +112,10 @@ func TestNames(t *testing.T) {
 		"pointsman_endpoint_foreign_requests":         "pool endpoint",
 		"pointsman_full_endpoints":                    "pool gate",
 		"pointsman_picks_total":                       "pool reason",
+		"pointsman_queued_requests":                   "pool",
+		"pointsman_held_requests":                     "pool",
+		"pointsman_queue_wait_seconds":                "pool",
+		"pointsman_shed_requests_total":               "pool reason",
 		"pointsman_pick_seconds":                      "pool",
 		"pointsman_time_to_first_token_seconds":       "model pool",
 		"pointsman_request_seconds":                   "model pool",
@@ -123,6 +129,13 @@ func TestNames(t *testing.T) {
 		"pointsman_window_requests_total":             "model pool how",
 		"pointsman_prompt_estimate_ratio":             "pool",
 		"pointsman_draining_requests":                 "",
+		"pointsman_peer_in_flight_requests":           "pool endpoint",
+		"pointsman_peers":                             "state",
+		"pointsman_peer_lag_seconds":                  "",
+		"pointsman_peer_batches_total":                "result",
+		"pointsman_peer_bytes_total":                  "direction",
+		"pointsman_peer_full_states_total":            "direction",
+		"pointsman_peer_refused_total":                "",
 		"pointsman_build_info":                        "version revision go_version",
 	}
 	families := page(t, full())
@@ -178,6 +191,10 @@ func TestDoneCounts(t *testing.T) {
 		{1, namePicks, []string{"chat", "prefix"}},
 		{1, namePickSeconds, []string{"chat"}},
 		{1, nameAttempts, []string{"chat", "10.0.0.3:8000", "ok"}},
+		{3, nameQueued, []string{"chat"}},
+		{2, nameHeldRequests, []string{"chat"}},
+		{5, nameShed, []string{"chat", "queue_full"}},
+		{1, nameQueueSeconds, []string{"chat"}},
 	} {
 		if got := value(f, c.name, c.labels...); got != c.want {
 			t.Errorf("%s%v is %v, want %v", c.name, c.labels, got, c.want)

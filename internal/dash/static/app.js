@@ -36,7 +36,7 @@ const COLUMNS = [
   ["c-age r", "Report", "Age of its last good report. Old reports are not believed."],
 ];
 const TERMS = {
-  wait: "wait", work: "prefill", busy: "load", stall: "stalls others", step: "slower steps", memory: "memory", penalty: "asked to pause", ramp: "warming up",
+  wait: "wait", work: "prefill", busy: "load", stall: "stalls others", step: "slower steps", penalty: "asked to pause",
   return: "return bonus", requests: "requests there", request: "this request",
 };
 
@@ -278,7 +278,10 @@ class Pool {
     big(this.hits.big, percent(t.actual_hit_ratio ?? t.predicted_hit_ratio), has(t.actual_hit_ratio) ? "actual" : "predicted");
     this.hits.sub.replaceChildren(...(has(t.actual_hit_ratio) ? [h("b", {}, percent(t.predicted_hit_ratio)), " predicted"] : [has(t.predicted_hit_ratio) ? "endpoints report no hits" : "no prompts yet"]));
     big(this.flight.big, count(p.in_flight));
-    this.flight.sub.replaceChildren(h("b", {}, count(sum("waiting"))), " waiting · ", h("b", {}, count(p.foreign)), " foreign");
+    const q = p.queue ?? {};
+    this.flight.sub.replaceChildren(...(q.max || q.waiting ? [tip(h("b", { tabindex: "0" }, `${count(q.waiting)} / ${count(q.max)}`), `Requests that wait in the gateway until an endpoint is free, of the most that may; the longest for ${span(q.oldest_seconds)}.`), " queued · "] : []),
+      h("b", {}, count(sum("waiting"))), " waiting · ", h("b", {}, count(p.foreign)), " foreign",
+      ...(p.peers ? [" · ", tip(h("b", { tabindex: "0" }, count(p.peers)), "Requests that other replicas of the gateway have in flight, by what they say."), " of peers"] : []));
     this.picks(t);
     const s = p.history ?? p.point ?? {};
     for (const [spark, a, b] of [[this.rpsSpark, s.requests_per_second], [this.ttftSpark, s.ttft_p50_seconds, s.ttft_p95_seconds], [this.hitSpark, s.actual_hit_ratio, s.predicted_hit_ratio], [this.flightSpark, s.in_flight]]) {
@@ -432,9 +435,18 @@ function legend() {
 const pools = new Map();
 let paused = false, lastEvent = 0, failed = false, anyPick = false;
 
+/** What the top of the page says of the other replicas of the gateway. */
+function peersLine(peers) {
+  if (!peers.length) return "";
+  const well = peers.filter((p) => p.state === "connected");
+  const lag = well.length ? `, picks known there after ${span(Math.max(...well.map((p) => p.lag_seconds)))}` : "";
+  return `${well.length} of ${peers.length} other replicas connected${lag}`;
+}
+
 function draw(v) {
   notices(v.notices ?? []);
   set($("version"), v.version ?? "");
+  set($("peers"), peersLine(v.peers ?? []));
   set($("ready"), v.ready ? "ready" : "not ready");
   cls($("ready"), "badge " + (v.ready ? "ready" : "bad"));
   tip($("ready"), v.ready ? "At least one endpoint is known to be usable: /readyz says 200." : v.reason);

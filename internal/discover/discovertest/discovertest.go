@@ -117,6 +117,14 @@ func (p *probe) quiet(d time.Duration) {
 	}
 }
 
+// broken demands that the discoverer knows whether its source is broken.
+func (p *probe) broken(want bool) {
+	p.t.Helper()
+	if why := p.made.Broken(); (why != "") != want {
+		p.t.Fatalf("the source is broken: %v, and the discoverer says %q", want, why)
+	}
+}
+
 // returned demands that Run has returned.
 func (p *probe) returned() {
 	p.t.Helper()
@@ -215,10 +223,13 @@ func noRepeats(t *testing.T, p *probe) {
 func keepsLast(t *testing.T, p *probe) {
 	p.start(a(), b())
 	p.want(100*time.Millisecond, a(), b())
+	p.broken(false)
 	p.Break()
 	p.quiet(10 * time.Minute)
+	p.broken(true)
 	p.Set([]string{a(), b()})
 	p.quiet(time.Minute)
+	p.broken(false)
 	p.Break()
 	p.quiet(time.Minute)
 	p.Set([]string{c()})
@@ -230,8 +241,11 @@ func startsBroken(t *testing.T, p *probe) {
 	p.Break()
 	p.run()
 	p.quiet(time.Minute)
+	p.broken(true)
 	p.Set([]string{a()})
 	p.want(p.Within, a())
+	p.quiet(time.Minute)
+	p.broken(false)
 }
 
 // URLs returns the URLs of a set.

@@ -1,0 +1,223 @@
+package extproc
+
+import (
+	"strconv"
+	"strings"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"pointsman.dev/pointsman/internal/flight"
+	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/telemetry"
+)
+
+// answer is what is learnt of the endpoint's answer on its way.
+type answer struct {
+	flight.Answer
+	retryAfter string
+	error      []byte // beginning of the body of an error
+	cut        bool   // the client was told that the answer is not complete: nothing more goes out
+}
+
+// responseHead is what is read of an answer's headers.
+type responseHead struct {
+	status                          int
+	contentType, coding, retryAfter string
+	private                         []string // names that are not for clients
+	length                          bool     // content-length is there
+}
+
+func (h *responseHead) read(in *extprocv3.HttpHeaders, endpoint string) {
+	for _, hv := range in.GetHeaders().GetHeaders() {
+		name := hv.GetKey()
+		switch name {
+		case ":status":
+			h.status, _ = strconv.Atoi(value(hv))
+			continue
+		case "content-type":
+			h.contentType = value(hv)
+		case "content-encoding":
+			h.coding = value(hv)
+		case "retry-after":
+			h.retryAfter = value(hv)
+		case "content-length":
+			h.length = true
+		case "server", "alt-svc":
+			h.private = append(h.private, name)
+			continue
+		}
+		if flight.Private(name) || endpoint != "" && strings.Contains(value(hv), endpoint) {
+			h.private = append(h.private, name)
+		}
+	}
+}
+
+// responseHeaders begins the answer.
+func (x *stream) responseHeaders(in *extprocv3.ProcessingRequest, h *extprocv3.HttpHeaders) error {
+	if !x.Booked || x.answered {
+		x.answered = true // of a request that we were not asked about
+		return x.reply.responseHeaders(x.out, nil)
+	}
+	x.answered, x.listened = true, true
+	x.follow(in)
+	x.last = x.Now()
+	var q responseHead
+	q.read(h, x.Rec.Endpoint)
+	a := &x.answer
+	a.retryAfter = q.retryAfter
+	var tap *llmapi.Stream
+	if x.responseMode != modeNone && !h.GetEndOfStream() && flight.Readable(q.status, q.coding) {
+		tap = x.srv.taps.Get().(*llmapi.Stream)
+	}
+	a.Attach(&x.Flight, q.status, q.contentType, tap)
+	x.Rec.Status = q.status
+	x.Booking.Dispatched()
+	if q.status >= 400 {
+		x.Booking.Headers(q.status, flight.RetryAfter(q.retryAfter))
+	}
+	m := x.responseMutation(&q)
+	if h.GetEndOfStream() {
+		x.finish()
+	}
+	return x.reply.responseHeaders(x.out, m)
+}
+
+// responseMutation is what changes in the answer's headers.
+func (x *stream) responseMutation(q *responseHead) *extprocv3.HeaderMutation {
+	m := &extprocv3.HeaderMutation{RemoveHeaders: q.private}
+	set(m, headerID, x.Rec.ID)
+	if x.answer.Stream && q.length {
+		m.RemoveHeaders = append(m.RemoveHeaders, "content-length") // it would cut off what may have to be said at the end
+	}
+	if wouldRetry(q.status) && q.status != 429 && q.status != 503 { // those two refuse, mostly
+		set(m, headerNoRetry, "false")
+	}
+	if x.set.DebugHeaders {
+		set(m, headerEndpoint, x.Rec.Endpoint)
+		set(m, headerPick, x.Rec.PickReason)
+	}
+	if x.set.Conformance {
+		set(m, headerServed, x.Rec.Endpoint)
+	}
+	return m
+}
+
+// responseBody passes a piece of the answer on.
+func (x *stream) responseBody(b *extprocv3.HttpBody) error {
+	piece, end := b.GetBody(), b.GetEndOfStream()
+	if !x.listened {
+		return x.pass(piece, piece, end)
+	}
+	x.Rec.BytesOut += int64(len(piece))
+	x.last = x.Now()
+	if x.answer.cut {
+		return x.pass(piece, nil, end)
+	}
+	out := x.observe(piece)
+	if end || x.responseMode == modeBuffer {
+		out = append(out[:len(out):len(out)], x.finish()...)
+	}
+	return x.pass(piece, out, end)
+}
+
+// observe reads a piece beside the copy and returns what of it may go out.
+func (x *stream) observe(piece []byte) []byte {
+	a := &x.answer
+	if len(piece) > 0 {
+		a.Empty = false
+	}
+	if a.Tap == nil {
+		if a.Status >= 400 && len(a.error) < flight.RefusalPeek {
+			a.error = append(a.error, piece[:min(len(piece), flight.RefusalPeek-len(a.error))]...)
+		}
+		return piece
+	}
+	a.Read(piece)
+	if !a.Stream {
+		return piece
+	}
+	a.Note()
+	if !a.Judged {
+		return piece
+	}
+	if tail, ok := a.Tap.Broken(); ok { // the engine itself says so
+		out := piece[:len(piece)-min(len(piece), tail)]
+		return append(out[:len(out):len(out)], x.cut(flight.EndedEarly("engine_abort"), telemetry.OutcomeCut, false)...)
+	}
+	return piece
+}
+
+// finish settles an answer that ended in good order, and returns what is to be added if it is not whole.
+func (x *stream) finish() []byte {
+	a := &x.answer
+	if x.settled || a.cut {
+		return nil
+	}
+	a.Count()
+	x.Result.Status = a.Status
+	if a.Status >= 400 {
+		x.refused()
+	}
+	if a.Complete() {
+		if x.Outcome == "" {
+			a.Finish()
+		}
+		x.settle()
+		return nil
+	}
+	if a.Tap.NoChoices() {
+		x.Result.Drain = true // its answer in place of one
+	}
+	return x.cut(flight.EndedEarly("upstream_eof"), telemetry.OutcomeCut, false)
+}
+
+// refused looks at the body of an error.
+func (x *stream) refused() {
+	a := &x.answer
+	if unreached(a.Status, a.error) {
+		x.Result.Status, x.Result.Unreached = 0, true
+		x.Outcome, x.Rec.Cause = telemetry.OutcomeUpstreamError, "no connection to the endpoint came about"
+		return
+	}
+	a.Refusal(&x.Flight, a.Status, a.retryAfter, a.error)
+}
+
+// unreached reports whether an answer is Envoy's own about an endpoint that it could not reach.
+func unreached(status int, body []byte) bool {
+	text := string(body)
+	return status == 503 && strings.HasPrefix(text, "upstream connect error or disconnect/reset before headers") &&
+		(strings.Contains(text, "connection failure") || strings.Contains(text, "connection timeout"))
+}
+
+// cut ends the answer as e tells the client; ours says that the gateway ended it. It returns what the client is to be sent.
+func (x *stream) cut(e *llmapi.Error, outcome string, ours bool) []byte {
+	x.answer.Count()
+	x.Result.Status = x.answer.Status
+	x.answer.cut = true
+	last := x.answer.Cut(e, outcome, e.Message, ours)
+	x.settle()
+	return last
+}
+
+// pass lets out go on in place of piece.
+func (x *stream) pass(piece, out []byte, end bool) error {
+	if x.responseMode == modeDuplex {
+		return x.reply.responseChunk(x.out, out, end)
+	}
+	if len(out) == len(piece) && (len(out) == 0 || &out[0] == &piece[0]) {
+		return x.reply.responseBody(x.out)
+	}
+	return x.reply.responseInstead(x.out, out)
+}
+
+// responseTrailers ends an answer that did not say that it ended.
+func (x *stream) responseTrailers() error {
+	if x.listened {
+		if last := x.finish(); len(last) > 0 && x.responseMode == modeDuplex {
+			if err := x.reply.responseChunk(x.out, last, false); err != nil {
+				return err
+			}
+		}
+	}
+	return x.reply.responseTrailers(x.out)
+}

@@ -1,0 +1,102 @@
+package proxy
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"pointsman.dev/pointsman/internal/pool"
+)
+
+// crampedListener listens with room for hardly a connection that nobody accepts, and fills it: the kernel drops whatever else knocks.
+func crampedListener(t *testing.T) net.Listener {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err = syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "listener")
+	ln, err := net.FileListener(f)
+	f.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; ; i++ {
+		c, err := net.DialTimeout("tcp", ln.Addr().String(), 200*time.Millisecond)
+		if err != nil {
+			return ln
+		}
+		t.Cleanup(func() { c.Close() })
+		if i == 16 {
+			t.Skip("this kernel takes every connection")
+		}
+	}
+}
+
+// A model server that is too busy to accept for longer than one attempt to connect takes is no dead one. While it shows otherwise that it
+// lives, nobody who asks gets an error; of one that has been silent for long nobody waits.
+func TestSlowToAccept(t *testing.T) {
+	for name, c := range map[string]struct {
+		reports bool
+		status  int
+	}{"alive": {true, 200}, "silent": {false, 503}} {
+		t.Run(name, func(t *testing.T) {
+			ln := crampedListener(t)
+			at := "http://" + ln.Addr().String()
+			r := newRig(t, []string{at}, func(c *Config) {
+				c.Transport = func(string) http.RoundTripper {
+					return NewTransport(TransportConfig{DialTimeout: 300 * time.Millisecond})
+				}
+			})
+			if c.reports {
+				r.pool.Report(at, pool.EmptyReport())
+			}
+			s := &http.Server{Handler: http.HandlerFunc(answerOK), ErrorLog: quiet()}
+			time.AfterFunc(1500*time.Millisecond, func() { _ = s.Serve(ln) })
+			t.Cleanup(func() { s.Close(); ln.Close() })
+			res := r.post(chat, chatBody)
+			text, err := read(res)
+			if res.StatusCode != c.status || err != nil {
+				t.Errorf("status %d %s, %v", res.StatusCode, text, err)
+			}
+			rec := r.record()
+			if one := rec["attempts"] == "1" || rec["attempts"] == ""; one == c.reports {
+				t.Errorf("attempts: %q", rec["attempts"])
+			}
+			r.idle()
+		})
+	}
+}
+
+// An endpoint that is alive and takes no connection at all holds a request until its limit, and no longer.
+func TestNeverAccepts(t *testing.T) {
+	ln := crampedListener(t)
+	t.Cleanup(func() { ln.Close() })
+	at := "http://" + ln.Addr().String()
+	r := newRig(t, []string{at}, func(c *Config) {
+		c.Limit = 1200 * time.Millisecond
+		c.Transport = func(string) http.RoundTripper {
+			return NewTransport(TransportConfig{DialTimeout: 200 * time.Millisecond})
+		}
+	})
+	r.pool.Report(at, pool.EmptyReport())
+	begun := time.Now()
+	res := r.post(chat, chatBody)
+	text, _ := read(res)
+	if res.StatusCode != 504 || res.Header.Get("x-should-retry") == "false" {
+		t.Errorf("status %d %v: %s", res.StatusCode, res.Header, text)
+	}
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("after %v", took)
+	}
+	r.idle()
+}

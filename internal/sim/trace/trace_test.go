@@ -1,0 +1,291 @@
+package trace
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"pointsman.dev/pointsman/internal/sim"
+)
+
+func file(t *testing.T, lines ...string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "trace")
+	if err := os.WriteFile(name, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func open(t *testing.T, lines ...string) *Trace {
+	t.Helper()
+	tr, err := Open(file(t, lines...), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// all reads the events of a trace in order of arrival.
+func all(t *testing.T, tr *Trace) []Event {
+	t.Helper()
+	f, err := os.Open(tr.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s, err := tr.events(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []Event
+	for {
+		var ev Event
+		if err := s.read(&ev); errors.Is(err, io.EOF) {
+			return out
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, ev)
+	}
+}
+
+const ms = time.Millisecond
+
+func TestMooncake(t *testing.T) {
+	tr := open(t,
+		`{"timestamp": 27, "input_length": 1100, "output_length": 52, "hash_ids": [46, 47, 2353]}`,
+		``,
+		`{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [46]}`,
+		`{"timestamp": 3000.5, "input_length": 30, "output_length": 9, "hash_ids": [7, 8], "block_tokens": [10, 20]}`,
+	)
+	if tr.Requests != 3 || tr.Prefixes != 3 || tr.Span != 3000500*time.Microsecond || tr.Prompt != 1730 || tr.Output != 64 {
+		t.Errorf("%+v", tr)
+	}
+	want := []Event{
+		{At: 0, Parts: []sim.Part{{ID: partID(46), Tokens: 512}, {Tokens: 88}}, Output: 3},
+		{At: 27 * ms, Parts: []sim.Part{{ID: partID(46), Tokens: 512}, {ID: partID(47), Tokens: 512}, {ID: partID(2353), Tokens: 76}}, Output: 52},
+		{At: 3000500 * time.Microsecond, Parts: []sim.Part{{ID: partID(7), Tokens: 10}, {ID: partID(8), Tokens: 20}}, Output: 9},
+	}
+	if diff := cmp.Diff(want, all(t, tr)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAzure(t *testing.T) {
+	tr := open(t, "TIMESTAMP,ContextTokens,GeneratedTokens\r", "2023-11-16 18:15:46.6805900,374,44\r", "2023-11-16 18:15:47.1805900,396,109")
+	if tr.Format != Azure || tr.Prefixes != 0 || tr.Span != 500*ms {
+		t.Errorf("%+v", tr)
+	}
+	got := all(t, tr)
+	if len(got) != 2 || got[1].Output != 109 || cmp.Diff([]sim.Part{{Tokens: 396}}, got[1].Parts) != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Access records come when requests end: their order of arrival is restored. Requests that no pool served are left out; what
+// an answer would have become that did not end is the mean.
+func TestAccess(t *testing.T) {
+	tr := open(t,
+		`{"time":"2026-12-02T10:00:00Z","level":"INFO","msg":"listening","addr":"127.0.0.1:8080"}`,
+		`{"time":"2026-12-02T10:00:05Z","msg":"request","pool":"chat","model":"m","outcome":"ok","prompt_tokens":1000,"output_tokens":20,"duration_seconds":1,"prefix":"00000000000000aa:2048 00000000000000bb:1952"}`,
+		`{"time":"2026-12-02T10:00:06Z","msg":"request","pool":"chat","model":"m","outcome":"ok","prompt_tokens":1100,"output_tokens":40,"duration_seconds":3,"prefix":"00000000000000aa:2048 00000000000000cc:2352"}`,
+		`{"time":"2026-12-02T10:00:07Z","msg":"request","outcome":"client_error","status":404,"duration_seconds":0.001}`,
+		`{"time":"2026-12-02T10:00:08Z","msg":"request","pool":"chat","outcome":"client_cancelled","prompt_tokens":1000,"output_tokens":3,"duration_seconds":0.5}`,
+	)
+	if diff := cmp.Diff(map[string]int{string(notAccess): 1, string(notInferred): 1}, tr.Skipped); diff != "" {
+		t.Error(diff)
+	}
+	got := all(t, tr)
+	for i := range got {
+		got[i].At -= tr.First
+	}
+	want := []Event{
+		{At: 0, Parts: []sim.Part{{ID: partID(0xaa), Tokens: 512}, {ID: partID(0xcc), Tokens: 588}}, Output: 40, Class: "m"},
+		{At: time.Second, Parts: []sim.Part{{ID: partID(0xaa), Tokens: 512}, {ID: partID(0xbb), Tokens: 488}}, Output: 20, Class: "m"},
+		{At: 4500 * ms, Parts: []sim.Part{{Tokens: 1000}}, Left: 500 * ms},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if tr.MeanOutput() != 30 || tr.Unknown != 1 || tr.Prefixes != 2 {
+		t.Errorf("mean %d, unknown %d, with prefixes %d", tr.MeanOutput(), tr.Unknown, tr.Prefixes)
+	}
+	if _, err := Open(tr.File, "code"); err == nil || !strings.Contains(err.Error(), "3 lines: records of other pools") {
+		t.Errorf("a pool that is not there: %v", err)
+	}
+}
+
+// What Write makes reads as the same requests, and has nothing of the names and times in the records.
+func TestWriteIsAnonymous(t *testing.T) {
+	tr := open(t,
+		`{"time":"2026-12-02T10:00:05Z","msg":"request","request_id":"secret","pool":"chat","model":"secret","endpoint":"10.0.0.1:8000","outcome":"ok","prompt_tokens":1000,"output_tokens":20,"duration_seconds":1,"prefix":"ffffffffffffffaa:2048 00000000000000bb:1952"}`,
+		`{"time":"2026-12-02T10:00:05.5Z","msg":"request","pool":"chat","outcome":"ok","prompt_tokens":1100,"output_tokens":40,"duration_seconds":2,"prefix":"ffffffffffffffaa:2048 00000000000000cc:2252"}`,
+	)
+	var b bytes.Buffer
+	if err := tr.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{"secret", "chat", "10.0.0", "2026", "ffffffffffffffaa"} {
+		if strings.Contains(b.String(), word) {
+			t.Errorf("%q is in\n%s", word, b.String())
+		}
+	}
+	again := open(t, strings.Split(b.String(), "\n")...)
+	a, c := all(t, tr), all(t, again)
+	if again.Format != Mooncake || len(a) != 2 || len(c) != 2 || a[0].Parts[0].ID != a[1].Parts[0].ID || c[0].Parts[0].ID != c[1].Parts[0].ID {
+		t.Fatalf("%+v\n%+v", a, c)
+	}
+	for i := range a {
+		for k := range a[i].Parts {
+			if a[i].Parts[k].Tokens != c[i].Parts[k].Tokens {
+				t.Errorf("request %d, piece %d: %d and %d tokens", i, k, a[i].Parts[k].Tokens, c[i].Parts[k].Tokens)
+			}
+		}
+		if a[i].At-tr.First != c[i].At || a[i].Output != c[i].Output {
+			t.Errorf("request %d: %+v and %+v", i, a[i], c[i])
+		}
+	}
+}
+
+// Every bad line is named.
+func TestBadLines(t *testing.T) {
+	good := `{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [46, 47]}`
+	access := `{"time":"2026-12-02T10:00:05Z","msg":"request","pool":"p","outcome":"ok","prompt_tokens":10,"duration_seconds":1}`
+	azure := "TIMESTAMP,ContextTokens,GeneratedTokens"
+	for _, c := range []struct{ first, second, want string }{
+		{good, `{"timestamp": 0`, ":2: decoding the line"},
+		{good, `{"input_length": 600, "output_length": 3}`, ":2: timestamp is missing"},
+		{good, `{"timestamp": 0, "output_length": 3}`, ":2: input_length is missing"},
+		{good, `{"timestamp": 0, "input_length": 600}`, ":2: output_length is missing"},
+		{good, `{"timestamp": -1, "input_length": 600, "output_length": 3}`, ":2: timestamp -1 is outside"},
+		{good, `{"timestamp": 1, "input_length": 600, "output_length": -3}`, ":2: an answer of -3 tokens"},
+		{good, `{"timestamp": 1, "input_length": 0, "output_length": 3}`, ":2: a prompt of 0 tokens"},
+		{good, `{"timestamp": 1, "input_length": 600, "output_length": 3, "hash_ids": [1,2,3]}`, ":2: 3 hash_ids are more than 600 tokens have"},
+		{good, `{"timestamp": 1, "input_length": 600, "output_length": 3, "hash_ids": [1,2], "block_tokens": [1]}`, ":2: block_tokens has 1 entries for 2"},
+		{good, `{"timestamp": 1, "input_length": 6, "output_length": 3, "hash_ids": [1], "block_tokens": [0]}`, ":2: block_tokens: 0 is below 1"},
+		{azure, "x", ":2: 1 columns"},
+		{azure, "2023-11-16 18:15,374,44", ":2: decoding TIMESTAMP"},
+		{azure, "2023-11-16 18:15:46,many,44", ":2: decoding ContextTokens"},
+		{azure, "2023-11-16 18:15:46,1,", ":2: decoding GeneratedTokens"},
+		{access, `time=2026-12-02T10:00:05Z msg=request`, ":2: decoding the line"},
+		{access, strings.Replace(access, `"prompt_tokens":10`, `"prompt_tokens":10,"prefix":"zz:1"`, 1), `:2: prefix has a piece "zz:1"`},
+		{access, strings.Replace(access, `:1}`, `:-1}`, 1), ":2: duration_seconds -1"},
+		{access, strings.Replace(access, "2026", "1026", 1), ":2: 1026-12-02"},
+		{"time=2026-12-02T10:00:05Z msg=request", "", ":1: a log in text form"},
+		{"hello", "", ":1: neither JSON lines"},
+		{"", "", ": it is empty"},
+		{azure, "", ": no request in it"},
+	} {
+		_, err := Open(file(t, c.first, c.second), "")
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s / %s:\n got %v\nwant %s", c.first, c.second, err, c.want)
+		}
+	}
+	if _, err := Open("/nowhere/trace", ""); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A line of any length is read whole, up to a limit.
+func TestLongLines(t *testing.T) {
+	ids := "1" + strings.Repeat(", 1", 170_000)
+	tr := open(t, `{"timestamp": 0, "input_length": 90000000, "output_length": 3, "hash_ids": [`+ids+`]}`)
+	if len(all(t, tr)[0].Parts) != 170_002 { // and what is left of the prompt
+		t.Errorf("%d pieces", len(all(t, tr)[0].Parts))
+	}
+}
+
+// fixed answers every first token after 1 ms.
+func fixed() sim.Config {
+	return sim.Config{Endpoints: []sim.Endpoint{{Engine: sim.DefaultEngine(), Fixed: ms, Hold: ms}}}
+}
+
+// Requests come at the trace's times, faster by the rate, put off by less than the jitter; the time limit and the class depend on
+// the length of the prompt; clients that went away go away.
+func TestReplay(t *testing.T) {
+	tr := open(t,
+		`{"timestamp": 5000, "input_length": 600, "output_length": 3, "hash_ids": [46]}`,
+		`{"timestamp": 8000, "input_length": 20000, "output_length": 0}`,
+		`{"timestamp": 8000, "input_length": 100, "output_length": 7}`,
+	)
+	run := func(o Options) (got []sim.Record) {
+		t.Helper()
+		r, err := tr.Replay(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		c := fixed()
+		c.Workload, c.Length, c.Seed = r.Workload, r.Length()+1, 4
+		c.Sink = func(rec *sim.Record) { got = append(got, *rec) }
+		if _, err := sim.Run(c); err != nil || r.Err() != nil {
+			t.Fatal(err, r.Err())
+		}
+		return got
+	}
+	got := run(Options{Rate: 1.5, SLO: time.Second, LongSLO: time.Minute, LongFrom: 16384})
+	if len(got) != 3 || got[0].At != 0 || got[1].At != 2*time.Second || got[2].At != 2*time.Second {
+		t.Fatalf("%+v", got)
+	}
+	if got[1].SLO != time.Minute || got[1].Class != "long" || got[1].Output != 5 || got[2].SLO != time.Second || got[2].Class != "short" {
+		t.Errorf("%+v", got)
+	}
+	got = run(Options{Jitter: time.Second})
+	if len(got) != 3 || got[0].At >= time.Second || got[1].At < 3*time.Second || got[2].At >= 4*time.Second || got[1].At == got[2].At {
+		t.Errorf("jittered: %+v", got)
+	}
+	if _, err := tr.Replay(Options{Rate: -1}); err == nil {
+		t.Error("a negative rate")
+	}
+}
+
+func FuzzTrace(f *testing.F) {
+	for _, seed := range []string{
+		`{"timestamp": 27, "input_length": 1100, "output_length": 52, "hash_ids": [46, 47, 2353]}`,
+		`{"timestamp": 1e308, "input_length": 30, "output_length": 9, "hash_ids": [7, 8], "block_tokens": [10, 20]}`,
+		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n",
+		`{"time":"2026-12-02T10:00:05Z","msg":"request","pool":"p","outcome":"ok","prompt_tokens":10,"duration_seconds":1,"prefix":"aa:2048 bb:1"}`,
+		`{"time":"2026-12-02T10:00:05Z","msg":"request","pool":"p","outcome":"cut","prompt_tokens":9999999,"duration_seconds":1e9}` + "\n{}",
+		"\n\n{", "\"msg\"", "TIMESTAMP,",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tr, err := scan(bytes.NewReader(data), "f", "")
+		if err != nil {
+			return
+		}
+		if tr.Requests < 1 || tr.Span < 0 || tr.Prompt < int64(tr.Requests) {
+			t.Fatalf("%+v", tr)
+		}
+		s, err := tr.events(bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last time.Duration
+		n := 0
+		for {
+			var ev Event
+			if err := s.read(&ev); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if n++; ev.At < last || ev.check() != nil {
+				t.Fatalf("event %d: %+v after %v", n, ev, last)
+			}
+			last = ev.At
+		}
+		if n != tr.Requests {
+			t.Fatalf("%d events, %d at the first reading", n, tr.Requests)
+		}
+	})
+}

@@ -1,0 +1,277 @@
+package simcmd
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"pointsman.dev/pointsman/internal/engine"
+	"pointsman.dev/pointsman/internal/route"
+	"pointsman.dev/pointsman/internal/sim"
+	"pointsman.dev/pointsman/internal/sim/report"
+	"pointsman.dev/pointsman/internal/sim/trace"
+)
+
+// what is one question of an operator: a workload, fleets, policies.
+type what struct {
+	workload  string // a file or the name of one of the workloads W1 to W8b
+	pool      string
+	endpoints string
+	engine    engine.Config
+	profile   string
+	tokens    int
+	policies  string
+	compare   bool
+	gates     string
+	whenFull  string
+	replay    trace.Options
+	tpot      time.Duration
+	length    time.Duration
+	warmup    time.Duration
+	reports   time.Duration
+	down      string
+	seeds     int
+	first     uint64
+	html      string
+	json      bool
+}
+
+func runTrace(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var w what
+	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	w.flags(fs)
+	fs.Usage = func() { runUsage(fs, stderr) }
+	names, code, done := mixed(fs, args)
+	if done {
+		return code
+	}
+	if len(names) != 1 {
+		fmt.Fprintf(stderr, "pointsman sim run: %d traces are named, want one\n", len(names))
+		return 2
+	}
+	w.workload = names[0]
+	if err := w.check(); err != nil {
+		fmt.Fprintf(stderr, "pointsman sim run: %v\n", err)
+		return 2
+	}
+	if err := w.run(ctx, stdout, stderr); err != nil {
+		fmt.Fprintf(stderr, "pointsman sim run: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// mixed parses flags that may stand before, between and after other words, and returns those.
+func mixed(fs *flag.FlagSet, args []string) (words []string, code int, done bool) {
+	for {
+		err := fs.Parse(args)
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			return nil, 0, true
+		case err != nil:
+			return nil, 2, true
+		case fs.NArg() == 0:
+			return words, 0, false
+		}
+		words = append(words, fs.Arg(0))
+		args = fs.Args()[1:]
+	}
+}
+
+func (w *what) flags(fs *flag.FlagSet) {
+	w.engine = sim.DefaultEngine()
+	fs.StringVar(&w.endpoints, "endpoints", "4", "`number` of endpoints; several numbers, separated by commas, are compared")
+	fs.StringVar(&w.profile, "profile", "qwen3-32b-h100-tp2", "`name` of the step times of a model on its GPUs")
+	fs.IntVar(&w.tokens, "kv-tokens", 307328, "`tokens` of KV memory of an endpoint (num_gpu_blocks times block_size of its metrics)")
+	fs.IntVar(&w.engine.BlockSize, "block-size", w.engine.BlockSize, "`tokens` per KV block")
+	fs.IntVar(&w.engine.MaxNumSeqs, "max-num-seqs", w.engine.MaxNumSeqs, "`requests` that an endpoint runs at once")
+	fs.IntVar(&w.engine.MaxBatchedTokens, "max-num-batched-tokens", w.engine.MaxBatchedTokens, "`tokens` of one engine step")
+	fs.BoolVar(&w.engine.PrefixCaching, "prefix-caching", true, "endpoints reuse what they computed of a prompt's beginning")
+	fs.StringVar(&w.policies, "policy", sim.Ours().Name, "`names` of policies, separated by commas: all, ours, baselines, or single ones")
+	fs.BoolVar(&w.compare, "compare", false, "the gateway's policy against every published one")
+	fs.StringVar(&w.gates, "gates", "default", "when an endpoint is full: default, strict or off")
+	fs.StringVar(&w.whenFull, "when-full", "seconds", "which queue is the shortest when all are full, by seconds or requests")
+	fs.StringVar(&w.pool, "pool", "", "of access records, those of this `pool`")
+	fs.Float64Var(&w.replay.Rate, "rate", 1, "arrivals come so many `times` as fast")
+	fs.DurationVar(&w.replay.Jitter, "jitter", 0, "put every arrival off by a random `time` below this: for traces whose stamps are rounded (Mooncake's conversation: 3s)")
+	fs.DurationVar(&w.replay.SLO, "ttft", 2*time.Second, "the first token of a good answer comes within this `time`; 0: whenever")
+	fs.DurationVar(&w.replay.LongSLO, "long-ttft", 30*time.Second, "the same for long prompts; 0: as --ttft")
+	fs.IntVar(&w.replay.LongFrom, "long-prompt", 16384, "`tokens` from which a prompt is long")
+	fs.DurationVar(&w.tpot, "tpot", 100*time.Millisecond, "mean `time` per further token of a good answer; 0: any")
+	fs.DurationVar(&w.length, "length", 0, "virtual `time` after which arrivals end (default: at the end of the trace; 7m0s of W1 to W8b)")
+	fs.DurationVar(&w.warmup, "warmup", 0, "requests that arrive within this `time` do not count (W1 to W8b: 30s)")
+	fs.DurationVar(&w.reports, "report", 100*time.Millisecond, "`time` between two reports of an endpoint")
+	fs.StringVar(&w.down, "down", "", "endpoints whose process is not there for a `time`, as in 0:30s-90s (endpoint 0 goes down after 30 s and is back, with an empty cache, after 90 s)")
+	fs.IntVar(&w.seeds, "seeds", 1, "runs per policy, each with a `number` of its own")
+	fs.Uint64Var(&w.first, "first-seed", 1, "the first of these `numbers`")
+	fs.StringVar(&w.html, "html", "", "write a page with charts to this `file`")
+	fs.BoolVar(&w.json, "json", false, "print JSON, with the course of the first run of each policy")
+}
+
+func runUsage(fs *flag.FlagSet, w io.Writer) {
+	fmt.Fprint(w, `Usage: pointsman sim run TRACE [flags]
+
+Replays a trace through the gateway's own decisions, against a model of vLLM, in virtual time: what would it have been like with
+other endpoints, gates or limits? TRACE is one of
+
+  access records   of this gateway (log: {format: json, prefix_hashes: true})
+  Mooncake's JSON  lines of timestamp, input_length, output_length, hash_ids; also what pointsman sim record writes
+  Azure's CSV      TIMESTAMP,ContextTokens,GeneratedTokens
+  NAME.yaml        made-up traffic: classes of conversations (docs/sim.md)
+  W1 to W8b        the workloads of pointsman sim compare
+
+Flags:
+`)
+	fs.PrintDefaults()
+	fmt.Fprintf(w, "\nProfiles: %s\n", strings.Join(engine.ProfileNames(), ", "))
+	fmt.Fprint(w, "Policies: pointsman sim compare --help\n")
+}
+
+// fleets returns the numbers of endpoints that were asked for.
+func (w *what) fleets() ([]int, error) {
+	var out []int
+	for word := range strings.SplitSeq(w.endpoints, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || n < 1 || n > 1024 {
+			return nil, fmt.Errorf("--endpoints %q: a number of 1 to 1024 is wanted", word)
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+func (w *what) check() error {
+	fleets, err := w.fleets()
+	if err != nil {
+		return err
+	}
+	if _, err := outages(w.down, slices.Min(fleets)); err != nil {
+		return err
+	}
+	p, ok := engine.ProfileByName(w.profile)
+	if !ok {
+		return fmt.Errorf("there is no profile %q (see --help)", w.profile)
+	}
+	if w.engine.BlockSize < 1 {
+		return fmt.Errorf("--block-size %d is below 1", w.engine.BlockSize)
+	}
+	w.engine.Profile, w.engine.Blocks = p, w.tokens/w.engine.BlockSize+1
+	if err := w.engine.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case w.seeds < 1 || w.seeds > 1000:
+		return fmt.Errorf("--seeds %d is outside 1 to 1000", w.seeds)
+	case !(w.replay.Rate > 0 && w.replay.Rate <= 1000):
+		return fmt.Errorf("--rate %g is outside 0 to 1000", w.replay.Rate)
+	case min(w.replay.Jitter, w.replay.SLO, w.replay.LongSLO, w.tpot, w.length, w.warmup, w.reports) < 0 || w.replay.LongFrom < 0:
+		return errors.New("a negative time or number of tokens")
+	case !slices.Contains([]string{"default", "strict", "off"}, w.gates):
+		return fmt.Errorf("--gates %q is none of default, strict and off", w.gates)
+	case w.whenFull != "seconds" && w.whenFull != "requests":
+		return fmt.Errorf("--when-full %q is neither seconds nor requests", w.whenFull)
+	}
+	return nil
+}
+
+// params are the settings of the pool that were asked for.
+func (w *what) params(p *route.Params) {
+	switch w.gates {
+	case "strict":
+		p.Gates = route.GatesStrict
+	case "off":
+		p.Gates = route.GatesOff
+	}
+	if w.whenFull == "requests" {
+		p.WhenFull = route.Requests
+	}
+}
+
+// variant is one row of the report.
+type variant struct {
+	name   string
+	policy sim.Policy
+	fleet  int
+}
+
+func (w *what) variants() ([]variant, error) {
+	o := options{policies: w.policies}
+	if w.compare {
+		o.policies = sim.Ours().Name + ",baselines"
+	}
+	policies, err := o.chosen()
+	if err != nil {
+		return nil, err
+	}
+	fleets, err := w.fleets()
+	if err != nil {
+		return nil, err
+	}
+	var out []variant
+	for _, n := range fleets {
+		for _, p := range policies {
+			v := variant{p.Name, p, n}
+			if len(fleets) > 1 {
+				v.name = fmt.Sprintf("%d endpoints, %s", n, p.Name)
+			}
+			out = append(out, v)
+		}
+	}
+	return out, nil
+}
+
+func (w *what) run(ctx context.Context, stdout, stderr io.Writer) error {
+	variants, err := w.variants()
+	if err != nil {
+		return err
+	}
+	src, err := w.source()
+	if err != nil {
+		return err
+	}
+	rep := report.Report{Workload: src.name, Seeds: w.seeds, First: w.first, Facts: w.facts(src)}
+	rep.SLO = report.SLO{TTFT: w.replay.SLO.Seconds(), LongTTFT: w.replay.LongSLO.Seconds(), TPOT: w.tpot.Seconds()}
+	if src.trace == nil {
+		rep.SLO = report.SLO{TPOT: w.tpot.Seconds()} // each class has its own
+	}
+	runs := w.runs(src, variants)
+	results, err := w.all(ctx, runs, stderr)
+	if err != nil {
+		return err
+	}
+	for i, v := range variants {
+		rep.Add(v.name, v.policy.Source, results[i*w.seeds:(i+1)*w.seeds], runs[i*w.seeds].rec.Series())
+	}
+	if w.html != "" {
+		if err := writeFile(w.html, rep.WriteHTML); err != nil {
+			return err
+		}
+	}
+	if w.json {
+		return rep.WriteJSON(stdout)
+	}
+	return rep.WriteText(stdout)
+}
+
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return fmt.Errorf("writing the page: %w", err)
+	}
+	if err := write(f); err != nil {
+		_ = f.Close()
+		return fmt.Errorf("writing the page: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("writing the page: %w", err)
+	}
+	return nil
+}

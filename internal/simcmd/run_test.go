@@ -1,0 +1,149 @@
+package simcmd
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pointsman.dev/pointsman/internal/sim/report"
+)
+
+// accessLog writes ten records, as the gateway does, of a conversation each of whose turns begins with the turn before.
+func accessLog(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString(`{"time":"2026-12-02T10:00:00Z","level":"INFO","msg":"listening"}` + "\n")
+	prefix := ""
+	for i := range 10 {
+		prefix += " " + strings.Repeat("0", 15) + string(rune('0'+i)) + ":2048"
+		b.WriteString(`{"time":"2026-12-02T10:00:1` + string(rune('0'+i)) + `Z","level":"INFO","msg":"request","pool":"chat","model":"Org/Secret","endpoint":"10.0.0.3:8000","outcome":"ok",` +
+			`"prompt_tokens":` + []string{"512", "1024", "1536", "2048", "2560", "3072", "3584", "4096", "4608", "5120"}[i] +
+			`,"output_tokens":40,"duration_seconds":0.9,"prefix":"` + prefix + `"}` + "\n")
+	}
+	name := filepath.Join(t.TempDir(), "access.jsonl")
+	if err := os.WriteFile(name, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// What happened in the log happens again: later turns find the earlier ones in the cache, unless there is none; the page and the
+// JSON say so too; flags may follow the trace.
+func TestRun(t *testing.T) {
+	log, page := accessLog(t), filepath.Join(t.TempDir(), "out.html")
+	code, out, errs := run(t, "run", log, "--endpoints", "1,2", "--html", page, "--json")
+	if code != 0 {
+		t.Fatalf("code %d: %s", code, errs)
+	}
+	var r report.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Lines) != 2 || r.Lines[0].Overall.Requests != 10 || r.Lines[0].Mean != 100 || r.Lines[0].EngineHits < 0.7 || r.Lines[0].PredictedHits < 0.7 {
+		t.Errorf("%+v", r.Lines)
+	}
+	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "2 endpoints, pointsman") {
+		t.Errorf("page: %v", err)
+	}
+	if _, again, _ := run(t, "run", log, "--endpoints", "1,2", "--json"); again != out {
+		t.Error("the same run prints something else")
+	}
+	_, cold, _ := run(t, "run", "--prefix-caching=false", log, "--json")
+	if err := json.Unmarshal([]byte(cold), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Lines[0].EngineHits != 0 || r.Lines[0].PredictedHits != 0 {
+		t.Errorf("hits without a cache: %+v", r.Lines[0])
+	}
+	_, text, _ := run(t, "run", log, "--gates", "off", "--policy", "pointsman,random", "--seeds", "3")
+	for _, want := range []string{"10 requests in 9s", "1 other log records", "pointsman", "random", "3 from 1; ±"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+}
+
+// A workload by its name, and the trace that record makes of the log.
+func TestRunWorkloadAndRecord(t *testing.T) {
+	if code, out, errs := run(t, "run", "w7", "--length", "40s", "--endpoints", "8"); code != 0 || !strings.Contains(out, "W7 head of line") {
+		t.Errorf("code %d: %s%s", code, out, errs)
+	}
+	log := accessLog(t)
+	code, trace, errs := run(t, "record", log)
+	if code != 0 || strings.Count(trace, "\n") != 10 || strings.Contains(trace, "Secret") || !strings.Contains(errs, "10 requests; left out: 1 other log records") {
+		t.Fatalf("code %d: %s%s", code, trace, errs)
+	}
+	name := filepath.Join(t.TempDir(), "trace.jsonl")
+	if err := os.WriteFile(name, []byte(trace), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, a, _ := run(t, "run", log, "--json")
+	_, b, _ := run(t, "run", name, "--json")
+	var ra, rb report.Report
+	if json.Unmarshal([]byte(a), &ra) != nil || json.Unmarshal([]byte(b), &rb) != nil {
+		t.Fatal("no JSON")
+	}
+	if ra.Lines[0].EngineHits != rb.Lines[0].EngineHits || ra.Lines[0].Overall.TTFT != rb.Lines[0].Overall.TTFT {
+		t.Errorf("the log gives %+v, its trace %+v", ra.Lines[0].Overall, rb.Lines[0].Overall)
+	}
+}
+
+func TestRunWrongUsage(t *testing.T) {
+	for _, args := range [][]string{
+		{"run"}, {"run", "a", "b"}, {"run", "a", "--endpoints", "0"}, {"run", "a", "--endpoints", "x"}, {"run", "a", "--profile", "x"}, {"run", "a", "--gates", "x"},
+		{"run", "a", "--when-full", "x"}, {"run", "a", "--rate", "0"}, {"run", "a", "--seeds", "0"}, {"run", "a", "--ttft", "-1s"}, {"run", "a", "--kv-tokens", "0"},
+		{"run", "a", "--block-size", "0"}, {"run", "a", "--down", "4:1s-2s"}, {"run", "a", "--down", "0:2s-1s"}, {"run", "a", "--down", "0"}, {"run", "a", "--nonsense"}, {"record"}, {"record", "a", "b"},
+	} {
+		if code, out, errs := run(t, args...); code != 2 || out != "" || errs == "" {
+			t.Errorf("%q: code %d, stdout %q, stderr %q", args, code, out, errs)
+		}
+	}
+	for _, args := range [][]string{{"run", "/nowhere"}, {"record", "/nowhere"}, {"run", "W1", "--policy", "best"}, {"run", "W7", "--html", "/nowhere/x.html", "--length", "30s"}} {
+		if code, _, errs := run(t, args...); code != 1 || errs == "" {
+			t.Errorf("%q: code %d, stderr %q", args, code, errs)
+		}
+	}
+}
+
+// Made-up traffic: later turns find earlier ones in the cache; a bad file is named with its line.
+func TestRunMadeUp(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "chat.yaml")
+	text := "length: 60s\nclasses:\n  - {name: chat, rate: 2, prompt: [100, 300], output: [20, 40], shared: {texts: 3, tokens: 2000}, turns: 3, think: 1s}\n  - {name: document, rate: 0.2, prompt: [5000, 9000], output: [50, 60], ttft: 9s}\n"
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := run(t, "run", name, "--json")
+	if code != 0 {
+		t.Fatalf("code %d: %s", code, errs)
+	}
+	var r report.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if l := r.Lines[0]; len(l.Classes) != 2 || l.Classes[0].Requests < 200 || l.EngineHits < 0.4 {
+		t.Errorf("%+v", l)
+	}
+	if err := os.WriteFile(name, []byte(text+"  - {name: x}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := run(t, "run", name); code != 1 || !strings.Contains(errs, "chat.yaml:5:") {
+		t.Errorf("code %d: %s", code, errs)
+	}
+}
+
+// An endpoint that dies: what it had fails, and the rest is served by the others.
+func TestRunDown(t *testing.T) {
+	code, out, errs := run(t, "run", "W7", "--length", "60s", "--endpoints", "8", "--down", "1:40s-50s,2:45s", "--json")
+	if code != 0 {
+		t.Fatalf("code %d: %s", code, errs)
+	}
+	var r report.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	if o := r.Lines[0].Overall; o.Failed == 0 || o.Failed > o.Requests/10 || o.Refused > 0 || o.Goodput < 80 {
+		t.Errorf("%+v", o)
+	}
+}

@@ -1,0 +1,147 @@
+package simcmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"pointsman.dev/pointsman/internal/sim"
+)
+
+func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = Main(t.Context(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestWrongUsageIsTwo(t *testing.T) {
+	for _, args := range [][]string{
+		nil, {"compete"}, {"compare", "x"}, {"compare", "--seeds", "0"}, {"compare", "--length", "10s"}, {"compare", "--exchange", "soon"},
+		{"compare", "--gateways", "0"}, {"compare", "--nonsense"}, {"compare", "--report", "-1s"},
+	} {
+		if code, out, errs := run(t, args...); code != 2 || out != "" || errs == "" {
+			t.Errorf("%q: code %d, stdout %q, stderr %q", args, code, out, errs)
+		}
+	}
+	for _, args := range [][]string{{"compare", "--workloads", "W0"}, {"compare", "--policies", "best"}} {
+		if code, _, errs := run(t, args...); code != 1 || !strings.Contains(errs, "there is no") {
+			t.Errorf("%q: code %d, stderr %q", args, code, errs)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	if code, out, _ := run(t, "--help"); code != 0 || !strings.Contains(out, "compare") {
+		t.Errorf("code %d: %s", code, out)
+	}
+	code, _, errs := run(t, "compare", "--help")
+	if code != 0 {
+		t.Errorf("code %d", code)
+	}
+	for _, p := range sim.Policies() {
+		if !strings.Contains(errs, p.Name) || p.Source == "" {
+			t.Errorf("%s or where it comes from is not in the help", p.Name)
+		}
+	}
+}
+
+var little = []string{"compare", "--workloads", "W7,w8a", "--policies", "pointsman,least_request", "--seeds", "2", "--length", "1m"}
+
+// The same bytes every time, though the runs end in any order.
+func TestTable(t *testing.T) {
+	code, out, _ := run(t, little...)
+	if _, again, _ := run(t, little...); code != 0 || again != out {
+		t.Fatalf("code %d; two runs print\n%s\nand\n%s", code, out, again)
+	}
+	lines := strings.Split(out, "\n")
+	if f := strings.Fields(lines[0]); len(f) != 7 || f[2] != "W7" || f[3] != "W8a" {
+		t.Errorf("head %q", lines[0])
+	}
+	for i, first := range []string{"goodput", "pointsman", "least_request", "ahead of the best other"} {
+		if !strings.HasPrefix(lines[i], first) {
+			t.Errorf("line %d is %q, want %s", i, lines[i], first)
+		}
+	}
+	_, md, _ := run(t, append(little, "--markdown")...)
+	if !strings.HasPrefix(md, "| goodput % ") || !strings.Contains(md, "|---|---:|---:|---:|---:|\n") {
+		t.Errorf("no Markdown:\n%s", md)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	code, out, _ := run(t, append(little, "--json", "--gateways", "3", "--exchange", "250ms")...)
+	var got table
+	if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil {
+		t.Fatalf("code %d, %v", code, err)
+	}
+	if len(got.Lines) != 2 || len(got.Lines[0].Cells) != 2 || len(got.Lines[0].Cells[0].Goodput) != 2 || got.Setting.Gateways != 3 {
+		t.Fatalf("%+v", got)
+	}
+	for _, l := range got.Lines {
+		for _, c := range l.Cells {
+			if c.Mean < 1 || c.Mean > 100 || math.Abs(c.Mean-(c.Goodput[0]+c.Goodput[1])/2) > 1e-9 {
+				t.Errorf("%s: %+v", l.Name, c)
+			}
+		}
+	}
+}
+
+func TestAblation(t *testing.T) {
+	code, out, _ := run(t, "compare", "--ablate", "--markdown", "--workloads", "W7", "--seeds", "1", "--length", "1m")
+	if code != 0 {
+		t.Fatal(code)
+	}
+	for _, want := range []string{"| without stall", "| without gates", "| without return"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "ahead of") {
+		t.Error("our policy with a term left out counts as another policy")
+	}
+}
+
+func TestConditions(t *testing.T) {
+	code, out, _ := run(t, "compare", "--conditions", "--policies", "pointsman,lmetric", "--workloads", "W7", "--seeds", "1", "--length", "1m")
+	if code != 0 {
+		t.Fatal(code)
+	}
+	for _, title := range []string{"reports every 5s", "3 gateways, blind to each other", "coefficients a and p times 0.67", "every other endpoint at 1.25 and 0.75 of the speed"} {
+		_, table, ok := strings.Cut(out, title+"\n\n")
+		table, _, _ = strings.Cut(table, "\n\n")
+		if !ok || strings.Count(table, "\n") < 2 || !strings.Contains(table, "pointsman") || !strings.Contains(table, "lmetric") {
+			t.Errorf("%q: %v %q", title, ok, table)
+		}
+	}
+	if code, _, errs := run(t, "compare", "--conditions", "--ablate"); code != 2 || !strings.Contains(errs, "one at a time") {
+		t.Errorf("both: code %d, %q", code, errs)
+	}
+}
+
+// A run that is no longer wanted ends soon.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, errs bytes.Buffer
+	if code := Main(ctx, []string{"compare", "--workloads", "W1"}, &out, &errs); code != 1 || out.Len() > 0 || !strings.Contains(errs.String(), context.Canceled.Error()) {
+		t.Errorf("code %d, %q, %q", code, out.String(), errs.String())
+	}
+	if _, err := sweep(ctx, []sim.Config{{}}, &errs); err == nil || errors.Is(err, context.Canceled) {
+		t.Errorf("a configuration that is wrong: %v", err)
+	}
+}
+
+func TestInterval(t *testing.T) {
+	mean, half := sim.Interval([]float64{90, 92, 94})
+	if mean != 92 || math.Abs(half-4.303*2/math.Sqrt(3)) > 1e-9 {
+		t.Errorf("%v ± %v", mean, half)
+	}
+	if _, half := sim.Interval([]float64{90, 94}); half != 0 {
+		t.Errorf("two values have the interval %v", half)
+	}
+}

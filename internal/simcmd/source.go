@@ -1,0 +1,184 @@
+package simcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"pointsman.dev/pointsman/internal/sim"
+	"pointsman.dev/pointsman/internal/sim/report"
+	"pointsman.dev/pointsman/internal/sim/trace"
+)
+
+// source is where requests come from: a trace or one of the workloads.
+type source struct {
+	name     string
+	trace    *trace.Trace // nil: scenario
+	scenario sim.Scenario
+	length   time.Duration // of the scenario; 0: 7 minutes
+}
+
+// source finds what the workload names.
+func (w *what) source() (*source, error) {
+	for _, s := range sim.Scenarios() {
+		if strings.EqualFold(s.ID, w.workload) {
+			return &source{name: s.ID + " " + s.Name, scenario: s}, nil
+		}
+	}
+	if ext := filepath.Ext(w.workload); ext == ".yaml" || ext == ".yml" {
+		return w.madeUp(w.workload)
+	}
+	t, err := trace.Open(w.workload, w.pool)
+	if err != nil {
+		return nil, err
+	}
+	return &source{name: filepath.Base(w.workload), trace: t}, nil
+}
+
+// facts says what is simulated.
+func (w *what) facts(s *source) []report.Fact {
+	facts := []report.Fact{{Name: "workload", Value: s.name}}
+	add := func(name, format string, args ...any) {
+		facts = append(facts, report.Fact{Name: name, Value: fmt.Sprintf(format, args...)})
+	}
+	if t := s.trace; t != nil {
+		add("trace", "%d requests in %v, mean prompt %d and answer %d tokens%s", t.Requests, t.Length(w.replay).Round(time.Second),
+			t.Prompt/int64(t.Requests), t.MeanOutput(), w.speed())
+		switch {
+		case t.Prefixes == 0 && t.Format == trace.Access:
+			add("prefixes", "none in these records, so nobody shares a prompt's beginning: write them with log: {format: json, prefix_hashes: true}")
+		case t.Prefixes == 0:
+			add("prefixes", "this format has none, so nobody shares a prompt's beginning")
+		}
+		for _, reason := range sortedKeys(t.Skipped) {
+			add("left out", "%d %s", t.Skipped[reason], reason)
+		}
+	}
+	caching := "prefix caching"
+	if !w.engine.PrefixCaching {
+		caching = "no prefix caching"
+	}
+	add("fleet", "%s endpoints of %s, %d tokens of KV each, %d requests and %d tokens a step, %s", w.endpoints, w.profile, w.tokens, w.engine.MaxNumSeqs,
+		w.engine.MaxBatchedTokens, caching)
+	if w.down != "" {
+		add("down", "%s", w.down)
+	}
+	if s.trace != nil {
+		add("good is", "first token within %v (%v from %d prompt tokens), %v per further token", w.replay.SLO, w.replay.LongSLO, w.replay.LongFrom, w.tpot)
+	}
+	seeds := fmt.Sprintf("%d from %d", w.seeds, w.first)
+	if w.seeds > 2 {
+		seeds += "; ± is half of the 95 % confidence interval"
+	}
+	add("seeds", "%s", seeds)
+	return facts
+}
+
+func (w *what) speed() string {
+	s := ""
+	if w.replay.Rate != 1 {
+		s += fmt.Sprintf(", %g times as fast", w.replay.Rate)
+	}
+	if w.replay.Jitter > 0 {
+		s += fmt.Sprintf(", arrivals put off by up to %v", w.replay.Jitter)
+	}
+	return s
+}
+
+func sortedKeys(m map[string]int) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// oneRun is a simulation to be done, and what watches it.
+type oneRun struct {
+	cfg    sim.Config
+	rec    *report.Recorder
+	source *source
+	opt    trace.Options
+}
+
+// runs lists the simulations: variant by variant, seed by seed.
+func (w *what) runs(s *source, variants []variant) []*oneRun {
+	var out []*oneRun
+	for _, v := range variants {
+		for k := range w.seeds {
+			c := sim.Config{Length: w.length, Warmup: w.warmup, Workload: s.scenario.Workload}
+			if s.trace == nil {
+				d := s.scenario.Config()
+				c.Reports, c.Warmup = d.Reports, max(d.Warmup, w.warmup)
+				if c.Length == 0 {
+					c.Length = s.length
+				}
+			}
+			c.Endpoints, c.Policy, c.Seed = sim.Fleet(v.fleet, w.engine), v.policy, w.first+uint64(k)
+			w.takeDown(c.Endpoints)
+			c.TPOT, c.Params = w.tpot, w.params
+			if w.tpot == 0 {
+				c.TPOT = -1
+			}
+			if c.Reports.Every == 0 {
+				c.Reports.Every = w.reports
+			}
+			if s.trace != nil && (w.length == 0 || w.length > s.trace.Length(w.replay)) {
+				c.Length = s.trace.Length(w.replay) + 1 // the last request is one of them
+			}
+			r := &oneRun{cfg: c, source: s, opt: w.replay}
+			length := c.Length
+			if length == 0 {
+				length = 420 * time.Second
+			}
+			r.rec = report.NewRecorder(length, w.tpot)
+			if k == 0 {
+				r.cfg.Sink, r.cfg.Sample, r.cfg.SampleEvery = r.rec.Record, r.rec.Sample, r.rec.Every()
+			}
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// all does the simulations on every core. Each reads the trace for itself, as it goes.
+func (w *what) all(ctx context.Context, runs []*oneRun, stderr io.Writer) ([]*sim.Result, error) {
+	cfgs := make([]sim.Config, len(runs))
+	replays := make([]*trace.Replay, len(runs))
+	defer func() {
+		for _, r := range replays {
+			if r != nil {
+				_ = r.Close()
+			}
+		}
+	}()
+	for i, r := range runs {
+		cfgs[i] = r.cfg
+		if r.source.trace == nil {
+			continue
+		}
+		replay, err := r.source.trace.Replay(r.opt)
+		if err != nil {
+			return nil, err
+		}
+		replays[i] = replay
+		cfgs[i].Workload = replay.Workload
+	}
+	results, err := sweep(ctx, cfgs, stderr)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, r := range replays {
+		if r != nil {
+			errs = append(errs, r.Err())
+		}
+	}
+	return results, errors.Join(errs...)
+}
