@@ -96,7 +96,7 @@ func TestCrowd(t *testing.T) {
 	}
 	p.inFlight(t, readers+idlers+mutes+deafs)
 	steady(t, of)
-	within(t, "crowd_50x2MiB_peak_above", memory(t, of, "VmHWM")-crowd, bodyBudget)
+	within(t, "crowd_50x2MiB_peak_above", memory(t, of.cmd.Process.Pid, "VmHWM")-crowd, bodyBudget)
 
 	source.over.Store(true)
 	source.over.Store(true)

@@ -72,6 +72,9 @@ func shellLines(page string) []string {
 func runPage(t *testing.T, root, bin, page string, lines []string) {
 	// A page speaks of servers at these addresses; here they are simulated.
 	places := map[string]string{"127.0.0.1:8080": freePort(t), "0.0.0.0:8080": "", "127.0.0.1:9090": freePort(t), "127.0.0.1:8000": freePort(t), "127.0.0.1:8001": freePort(t)}
+	for _, addr := range []string{"127.0.0.1:8081", "127.0.0.1:9081", "127.0.0.1:9091", "127.0.0.1:9092"} { // of a second replica, and between the two
+		places[addr] = freePort(t)
+	}
 	places["0.0.0.0:8080"] = places["127.0.0.1:8080"]
 	for _, addr := range []string{"10.0.0.3:8000", "10.0.0.4:8000"} {
 		if strings.Contains(page, addr) {
@@ -103,6 +106,8 @@ func runPage(t *testing.T, root, bin, page string, lines []string) {
 		cmd = strings.ReplaceAll(cmd, "bin/pointsman explain ", "bin/pointsman explain --admin http://"+places["127.0.0.1:9090"]+" ")
 		cmd = strings.ReplaceAll(cmd, bin+"/pointsman explain", bin+"/pointsman explain --admin http://"+places["127.0.0.1:9090"])
 		switch {
+		case strings.Contains(cmd, "--config second.yaml"):
+			background(t, dir, cmd, places["127.0.0.1:8081"])
 		case strings.Contains(cmd, "/pointsman serve"):
 			if serving != nil {
 				serving()

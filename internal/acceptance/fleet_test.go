@@ -161,22 +161,28 @@ func simFleet(t *testing.T, n int, cfg vllmsim.Config) ([]*sim, []string) {
 	var sims []*sim
 	var urls []string
 	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		server, err := vllmsim.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		go func() { defer close(done); server.Serve(ctx, ln) }()
-		t.Cleanup(func() { cancel(); <-done })
-		sims = append(sims, &sim{server, "http://" + ln.Addr().String(), ln.Addr().String(), cancel})
-		urls = append(urls, "http://"+ln.Addr().String())
+		s := simAt(t, "127.0.0.1:0", cfg)
+		sims, urls = append(sims, s), append(urls, s.url)
 	}
 	return sims, urls
+}
+
+// simAt starts one at an address.
+func simAt(t *testing.T, addr string, cfg vllmsim.Config) *sim {
+	t.Helper()
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := vllmsim.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); server.Serve(ctx, ln) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return &sim{server, "http://" + ln.Addr().String(), ln.Addr().String(), cancel}
 }
 
 // waitReady waits until the gateway has a report of n endpoints.
@@ -214,6 +220,11 @@ func eventually(t *testing.T, within time.Duration, check func() string) {
 
 func status(t *testing.T, g *app.Gateway) pool.Status {
 	t.Helper()
+	return statuses(t, g)[0]
+}
+
+func statuses(t *testing.T, g *app.Gateway) []pool.Status {
+	t.Helper()
 	r, err := http.Get(g.Admin() + "/api/status")
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +236,7 @@ func status(t *testing.T, g *app.Gateway) pool.Status {
 	if err := json.NewDecoder(r.Body).Decode(&out); err != nil || len(out.Pools) == 0 {
 		t.Fatalf("reading the status: %v, %d pools", err, len(out.Pools))
 	}
-	return out.Pools[0]
+	return out.Pools
 }
 
 func endpointStatus(t *testing.T, g *app.Gateway, name string) pool.EndpointStatus {

@@ -30,9 +30,15 @@ func (p *program) Admin() string { return p.admin }
 // serveFile builds the program and serves the configuration, listening on free ports of loopback.
 func serveFile(t *testing.T, pools string) *program {
 	t.Helper()
-	dir := t.TempDir()
-	bin := filepath.Join(dir, "pointsman")
+	bin := filepath.Join(t.TempDir(), "pointsman")
 	build(t, bin, "pointsman")
+	return serveBuilt(t, bin, pools)
+}
+
+// serveBuilt is serveFile of a program that was built before.
+func serveBuilt(t *testing.T, bin, pools string) *program {
+	t.Helper()
+	dir := t.TempDir()
 	p := &program{config: filepath.Join(dir, "pointsman.yaml"), log: filepath.Join(dir, "log")}
 	p.write(t, pools)
 	logFile, err := os.Create(p.log)

@@ -9,26 +9,15 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // What an endpoint sends without being asked is a piece of an answer as likely as not: it stands in no log. net/http writes it
 // to the standard logger.
 func TestSurplusIsNotLogged(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go answerTwice(c)
-		}
-	}()
-	p := serveFile(t, "log: {level: debug}\npools:\n  - {name: a, endpoints: [\"http://"+ln.Addr().String()+"\"]}\n")
+	url := loopback.Serve(t, answerTwice)
+	p := serveFile(t, "log: {level: debug}\npools:\n  - {name: a, endpoints: [\""+url+"\"]}\n")
 	ready(t, p)
 	for range 20 {
 		a := post(http.DefaultClient, nil, p.api+"/v1/chat/completions", chatBody([]message{{"user", "hello"}}, 4))

@@ -67,9 +67,9 @@ func (h *holder) let() {
 }
 
 // memory returns one line of /proc/PID/status in bytes: VmRSS is resident now, VmHWM the most that ever was.
-func memory(t *testing.T, p *process, line string) int64 {
+func memory(t *testing.T, pid int, line string) int64 {
 	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Skipf("reading a process's memory: %v", err)
 	}
@@ -97,9 +97,9 @@ func resetPeak(t *testing.T, p *process) {
 // resident then.
 func steady(t *testing.T, p *process) int64 {
 	t.Helper()
-	peak, since := memory(t, p, "VmHWM"), time.Now()
+	peak, since := memory(t, p.cmd.Process.Pid, "VmHWM"), time.Now()
 	eventually(t, 30*time.Second, func() string {
-		if now := memory(t, p, "VmHWM"); now-peak > 512<<10 {
+		if now := memory(t, p.cmd.Process.Pid, "VmHWM"); now-peak > 512<<10 {
 			peak, since = now, time.Now()
 		}
 		if time.Since(since) < time.Second {
@@ -107,7 +107,7 @@ func steady(t *testing.T, p *process) int64 {
 		}
 		return ""
 	})
-	return memory(t, p, "VmRSS")
+	return memory(t, p.cmd.Process.Pid, "VmRSS")
 }
 
 // within reports a measurement in benchstat's format and compares it with its budget.
@@ -149,7 +149,7 @@ func TestMemoryOfBodies(t *testing.T) {
 		})
 		now := steady(t, p)
 		within(t, name+"_above_idle", now-idle, bodyBudget)
-		within(t, name+"_peak_above_idle", memory(t, p, "VmHWM")-idle, bodyBudget)
+		within(t, name+"_peak_above_idle", memory(t, p.cmd.Process.Pid, "VmHWM")-idle, bodyBudget)
 		h.let()
 		sent.Wait()
 	}
