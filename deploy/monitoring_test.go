@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -20,6 +19,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // rulesFile writes the spec of the PrometheusRule as the file that Prometheus itself reads.
@@ -69,14 +70,14 @@ func newFleet(t *testing.T) *fleet {
 	}
 	f := &fleet{t: t, client: &http.Client{Timeout: time.Minute}}
 	for range 2 {
-		addr := freePort(t)
+		addr := loopback.Free(t)
 		f.engines = append(f.engines, "http://"+addr)
 		start(t, dir+"/vllmsim", "--listen", addr, "--model", "m", "--profile", "tiny-cpu", "--max-model-len", "32768")
 	}
-	targets := []string{freePort(t), freePort(t)}
-	peers := []string{freePort(t), freePort(t)}
+	targets := []string{loopback.Free(t), loopback.Free(t)}
+	peers := []string{loopback.Free(t), loopback.Free(t)}
 	for i := range 2 {
-		api := freePort(t)
+		api := loopback.Free(t)
 		f.api = append(f.api, "http://"+api)
 		file := fmt.Sprintf("%s/pointsman%d.yaml", dir, i)
 		text := fmt.Sprintf("listen: %q\nadmin: %q\npeers: {listen: %q, list: [%q]}\npools: [{name: chat, endpoints: [%q, %q]}]\n", api, targets[i], peers[i], peers[1-i], f.engines[0], f.engines[1])
@@ -85,7 +86,7 @@ func newFleet(t *testing.T) *fleet {
 		}
 		start(t, dir+"/pointsman", "serve", "--config", file)
 	}
-	at := freePort(t)
+	at := loopback.Free(t)
 	f.prometheus = "http://" + at
 	settings := fmt.Sprintf(`global: {scrape_interval: 500ms, evaluation_interval: 500ms}
 rule_files: [%s]
@@ -110,16 +111,6 @@ scrape_configs:
 		})
 	}
 	return f
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // start runs a program until the test ends.

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // TestDocs runs every ```sh block of the README and the docs, in the order of the page, as a reader would: servers go to the
@@ -71,14 +73,14 @@ func shellLines(page string) []string {
 
 func runPage(t *testing.T, root, bin, page string, lines []string) {
 	// A page speaks of servers at these addresses; here they are simulated.
-	places := map[string]string{"127.0.0.1:8080": freePort(t), "0.0.0.0:8080": "", "127.0.0.1:9090": freePort(t), "127.0.0.1:8000": freePort(t), "127.0.0.1:8001": freePort(t)}
+	places := map[string]string{"127.0.0.1:8080": loopback.Free(t), "0.0.0.0:8080": "", "127.0.0.1:9090": loopback.Free(t), "127.0.0.1:8000": loopback.Free(t), "127.0.0.1:8001": loopback.Free(t)}
 	for _, addr := range []string{"127.0.0.1:8081", "127.0.0.1:9081", "127.0.0.1:9091", "127.0.0.1:9092"} { // of a second replica, and between the two
-		places[addr] = freePort(t)
+		places[addr] = loopback.Free(t)
 	}
 	places["0.0.0.0:8080"] = places["127.0.0.1:8080"]
 	for _, addr := range []string{"10.0.0.3:8000", "10.0.0.4:8000"} {
 		if strings.Contains(page, addr) {
-			places[addr] = freePort(t)
+			places[addr] = loopback.Free(t)
 			background(t, root, bin+"/vllmsim --model YOUR-MODEL --profile instant --listen "+places[addr], places[addr])
 		}
 	}
@@ -143,16 +145,6 @@ func runPage(t *testing.T, root, bin, page string, lines []string) {
 			t.Logf("%s\n%.600s", line, out)
 		}
 	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // background starts a server and returns when its port accepts; it ends with the test or with the returned function.

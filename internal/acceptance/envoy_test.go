@@ -4,12 +4,13 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // TestEnvoyExample: the configuration that is shipped is one that Envoy takes.
@@ -193,12 +194,7 @@ func TestEnvoySpread(t *testing.T) {
 func TestEnvoyDeadEndpoint(t *testing.T) {
 	envoyPath(t)
 	servers, urls := fleet(t, 1)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead := "http://" + ln.Addr().String()
-	_ = ln.Close()
+	dead := "http://" + loopback.Free(t)
 	g := gateway(t, list(dead, urls[0]), "", processor)
 	base := envoy(t, []string{dead, urls[0]}, g.ExtProc())
 	waitReady(t, g, 1)

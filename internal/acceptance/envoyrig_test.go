@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // envoyPath is the real Envoy; the test is skipped where it is not installed.
@@ -94,12 +96,7 @@ func envoy(t *testing.T, endpoints []string, processor string, pairs ...string) 
 
 func envoyPort(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	_, port, _ := net.SplitHostPort(loopback.Free(t))
 	return port
 }
 

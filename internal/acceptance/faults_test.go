@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // One dead endpoint among four costs no request, no time, and hardly a dial; when it comes back it serves again.
@@ -187,12 +189,7 @@ func TestNothingLeaks(t *testing.T) {
 	cfg := simConfig()
 	cfg.Speed = 5
 	sims, urls := simFleet(t, 3, cfg)
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	deadURL := "http://" + dead.Addr().String()
-	dead.Close()
+	deadURL := "http://" + loopback.Free(t)
 	g := gateway(t, list(append(urls, deadURL)...), "", "")
 	waitReady(t, g, 3)
 	warm := client(t, 20)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"pointsman.dev/pointsman/internal/app"
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 	"pointsman.dev/pointsman/internal/vllmsim"
 )
 
@@ -242,7 +243,7 @@ func scaledToZeroAgain(t *testing.T, g *app.Gateway, write func(string), body ma
 	eventually(t, 3*time.Second, func() string { return unless(len(status(t, g).Endpoints) == 0, "the endpoint is still there") })
 	late := make(chan answer, 1)
 	go func() { late <- post(http.DefaultClient, g, "/v1/chat/completions", body) }()
-	addr := freePort(t)
+	addr := loopback.Free(t)
 	write("[http://" + addr + "]")
 	eventually(t, 3*time.Second, func() string {
 		return unless(status(t, g).Queue.Held == 1, "nobody is held for a server that is not up")

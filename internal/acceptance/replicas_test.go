@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // Three processes of the gateway in front of simulated model servers: what becomes of them when one is stopped, killed or restarted.
@@ -26,7 +28,7 @@ func replicas(t *testing.T, bin string, n int, exchange bool, urls []string, oth
 	t.Helper()
 	addresses := make([]string, n)
 	for i := range addresses {
-		addresses[i] = freePort(t)
+		addresses[i] = loopback.Free(t)
 	}
 	all := make([]*program, n)
 	for i := range all {

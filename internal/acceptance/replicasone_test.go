@@ -232,6 +232,9 @@ func judge(t *testing.T, runs *[3][]*figures, near float64) {
 	}
 	hits := row("prefix hit rate, %", 100, -1, (*figures).hitRate)
 	row("goodput, %", 100, -1, (*figures).goodput)
+	if len(runs[0]) == 1 {
+		near = 25 // a single run has two spans of 10 s after its warm-up, and one of them alone decides
+	}
 	row("busiest endpoint of 10 s, of the mean", 1, 1, (*figures).balance)
 	row("CPU per request, ms", 1e3, 0, func(f *figures) float64 { return f.perRequest(f.cpu.Seconds()) })
 	bytes := row("bytes exchanged per request", 1, 0, func(f *figures) float64 { return f.perRequest(f.bytes) })

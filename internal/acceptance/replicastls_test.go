@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"pointsman.dev/pointsman/internal/testkit/certs"
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // papers writes what a replica needs to dir: a certificate by an authority for loopback, and whom it trusts.
@@ -31,7 +32,7 @@ func TestReplicasWithCertificates(t *testing.T) {
 	cfg.Speed = 1
 	_, urls := simFleet(t, 2, cfg)
 	ours, theirs := certs.Authority(t, "ours"), certs.Authority(t, "theirs")
-	addresses := []string{freePort(t), freePort(t), freePort(t)}
+	addresses := []string{loopback.Free(t), loopback.Free(t), loopback.Free(t)}
 	var dirs []string
 	var all []*program
 	for i, at := range addresses {

@@ -14,6 +14,7 @@ import (
 	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/telemetry"
 	"pointsman.dev/pointsman/internal/testkit/certs"
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // authority signs certificates of replicas.
@@ -43,17 +44,6 @@ func (a *authority) papers(t *testing.T, name string, dns ...string) string {
 	return papers
 }
 
-// freePort is an address on loopback that nobody listens on.
-func freePort(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 // TestReplicas: two whole gateways exchange their picks, in the clear or with certificates, and not with anybody else.
 func TestReplicas(t *testing.T) {
 	ours, other := newAuthority(t), newAuthority(t)
@@ -71,7 +61,7 @@ func TestReplicas(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			at := []string{freePort(t), freePort(t)}
+			at := []string{loopback.Free(t), loopback.Free(t)}
 			var all []*Gateway
 			for i, papers := range []string{c.a, c.b} {
 				text := fmt.Sprintf("listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\npeers:\n  listen: %s\n  list: [%s]\n", at[i], strings.Join(at, ", "))

@@ -17,6 +17,7 @@ import (
 
 	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/testkit/certs"
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // writePair writes a self-signed certificate of that serial number for loopback.
@@ -123,18 +124,13 @@ func (b *lockedBuffer) String() string {
 
 // A certificate that cannot be read is an error of the start that names the keys, and leaves no port taken.
 func TestStartWithoutCertificate(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := ln.Addr().String()
-	ln.Close()
+	addr := loopback.Free(t)
 	cfg := config.Default()
 	cfg.Listen, cfg.Admin, cfg.TLS = addr, "127.0.0.1:0", &config.TLS{CertFile: "none.crt", KeyFile: "none.key"}
-	if _, err = Start(t.Context(), cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "tls.cert_file and tls.key_file") {
+	if _, err := Start(t.Context(), cfg, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "tls.cert_file and tls.key_file") {
 		t.Errorf("%v", err)
 	}
-	if ln, err = net.Listen("tcp", addr); err != nil {
+	if ln, err := net.Listen("tcp", addr); err != nil {
 		t.Errorf("the port is still taken: %v", err)
 	} else {
 		ln.Close()

@@ -22,9 +22,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 const (
@@ -230,11 +231,9 @@ func launch(t testing.TB, dir, program string, args ...string) *exec.Cmd {
 
 func freePort(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	_, port, err := net.SplitHostPort(loopback.Free(t))
 	must(t, err)
-	port := ln.Addr().(*net.TCPAddr).Port
-	must(t, ln.Close())
-	return strconv.Itoa(port)
+	return port
 }
 
 // newKey makes the key that signs the tokens of service accounts.
