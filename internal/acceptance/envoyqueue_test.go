@@ -12,23 +12,24 @@ import (
 	"pointsman.dev/pointsman/internal/app"
 )
 
-// waitingBehindEnvoy is a pool of one server that is busy for hold, an Envoy in front of it, and what two requests are told that wait.
-func waitingBehindEnvoy(t *testing.T, mode string, hold time.Duration) (g *app.Gateway, base string, seen func() int64, told chan string) {
+// waitingBehindEnvoy is a pool of one server that is busy until h lets it go, an Envoy in front of it, and what two requests are told
+// that wait.
+func waitingBehindEnvoy(t *testing.T, mode string) (g *app.Gateway, base string, h *held, told chan string) {
 	t.Helper()
 	envoyPath(t)
 	servers, urls := fleet(t, 1)
-	seen = servers[0].answerSlowly(hold).Load
+	h = servers[0].hold(nil)
 	g = gateway(t, list(urls...), "    queue: {max: 2}\n    full: {max_num_seqs: 1}\n", processor)
 	waitReady(t, g, 1)
 	base = envoy(t, urls, g.ExtProc(), "request_body_mode: FULL_DUPLEX_STREAMED", "request_body_mode: "+mode)
 	told = make(chan string, 3)
 	go tellEnvoy(t, base, told)
-	eventually(t, 5*time.Second, func() string { return unless(seen() == 1, "the first is not there") })
+	eventually(t, patience, func() string { return unless(h.seen.Load() == 1, "the first is not there") })
 	for range 2 {
 		go tellEnvoy(t, base, told)
 	}
 	waitingAre(t, g, 2)
-	return g, base, seen, told
+	return g, base, h, told
 }
 
 // tellEnvoy sends a request through Envoy and hands on status, reason and body of the answer.
@@ -45,7 +46,7 @@ func tellEnvoy(t *testing.T, base string, told chan<- string) {
 
 func waitingAre(t *testing.T, g *app.Gateway, n int) {
 	t.Helper()
-	eventually(t, 5*time.Second, func() string {
+	eventually(t, patience, func() string {
 		return unless(status(t, g).Queue.Waiting == n, fmt.Sprintf("%d do not wait", n))
 	})
 }
@@ -53,19 +54,20 @@ func waitingAre(t *testing.T, g *app.Gateway, n int) {
 // TestEnvoyQueue: behind Envoy, too, who waits gets the place that becomes free, one too many is refused, and a client that leaves
 // gives its place in the queue up.
 func TestEnvoyQueue(t *testing.T) {
-	g, base, seen, told := waitingBehindEnvoy(t, "FULL_DUPLEX_STREAMED", 1500*time.Millisecond)
+	g, base, h, told := waitingBehindEnvoy(t, "FULL_DUPLEX_STREAMED")
 	more := make(chan string, 1)
 	tellEnvoy(t, base, more)
 	if text := <-more; !strings.HasPrefix(text, "429 queue_full ") || !strings.Contains(text, `"error"`) || strings.HasPrefix(text, "429 queue_full  ") {
 		t.Errorf("one too many is told %q", text)
 	}
+	h.let(3)
 	for range 3 {
 		if text := <-told; !strings.HasPrefix(text, "200 ") {
 			t.Errorf("one that waited is told %q", text)
 		}
 	}
 	go tellEnvoy(t, base, told)
-	eventually(t, 5*time.Second, func() string { return unless(seen() == 4, "the fourth is not there") })
+	eventually(t, patience, func() string { return unless(h.seen.Load() == 4, "the fourth is not there") })
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
@@ -77,8 +79,9 @@ func TestEnvoyQueue(t *testing.T) {
 	leave()
 	<-left
 	waitingAre(t, g, 0)
-	if text := <-told; !strings.HasPrefix(text, "200 ") || seen() != 4 {
-		t.Errorf("the one that stayed is told %q, the server saw %d requests", text, seen())
+	h.let(1)
+	if text := <-told; !strings.HasPrefix(text, "200 ") || h.seen.Load() != 4 {
+		t.Errorf("the one that stayed is told %q, the server saw %d requests", text, h.seen.Load())
 	}
 }
 
@@ -86,7 +89,7 @@ func TestEnvoyQueue(t *testing.T) {
 func TestEnvoyDrainWithAQueue(t *testing.T) {
 	for _, mode := range []string{"FULL_DUPLEX_STREAMED", "BUFFERED"} {
 		t.Run(mode, func(t *testing.T) {
-			g, _, seen, told := waitingBehindEnvoy(t, mode, 4*time.Second)
+			g, _, h, told := waitingBehindEnvoy(t, mode)
 			g.Drain(context.Background(), 0, 300*time.Millisecond)
 			notRun := 0
 			for range 3 { // the third is the one that the server works on
@@ -101,8 +104,8 @@ func TestEnvoyDrainWithAQueue(t *testing.T) {
 			if notRun != 2 {
 				t.Errorf("%d of two that waited are told that nothing has run", notRun)
 			}
-			if seen() != 1 {
-				t.Errorf("the server saw %d requests", seen())
+			if h.seen.Load() != 1 {
+				t.Errorf("the server saw %d requests", h.seen.Load())
 			}
 		})
 	}

@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -340,19 +339,5 @@ func mustOK(t *testing.T, answers []answer) {
 	}
 	if bad > 0 {
 		t.Fatalf("%d of %d requests failed", bad, len(answers))
-	}
-}
-
-// build makes programs of this module as a release is made; out is a file, or a folder with a slash at its end.
-func build(t *testing.T, out string, programs ...string) {
-	t.Helper()
-	args := []string{"build", "-trimpath", "-ldflags", "-s -w", "-o", out}
-	for _, name := range programs {
-		args = append(args, "pointsman.dev/pointsman/cmd/"+name)
-	}
-	cmd := exec.Command("go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("building %v: %v\n%s", programs, err, text)
 	}
 }

@@ -29,7 +29,9 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Getenv("POINTSMAN_ROLE") {
 	case "":
-		os.Exit(m.Run())
+		code := m.Run()
+		removePrograms()
+		os.Exit(code)
 	case "server":
 		role(http.HandlerFunc(instantServer))
 	case "events":
