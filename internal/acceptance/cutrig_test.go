@@ -2,7 +2,6 @@ package acceptance
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 
 	"pointsman.dev/pointsman/internal/app"
 	"pointsman.dev/pointsman/internal/config"
+	"pointsman.dev/pointsman/internal/testkit/records"
 )
 
 // wire is the engine's side of one connection, on which a test writes what it likes.
@@ -69,7 +69,7 @@ type cutRig struct {
 	t       *testing.T
 	g       *app.Gateway
 	engine  *scripted
-	records chan map[string]string
+	records records.Channel
 	asked   chan struct{} // closed when the engine has the request
 	seen    chan struct{} // closed when the client has what passes of the answer
 }
@@ -77,7 +77,7 @@ type cutRig struct {
 // newCutRig lets play answer the request. top is YAML of the configuration.
 func newCutRig(t *testing.T, top string, play func(*wire)) *cutRig {
 	t.Helper()
-	r := &cutRig{t: t, engine: newScripted(t, nil), records: make(chan map[string]string, 16), asked: make(chan struct{}), seen: make(chan struct{})}
+	r := &cutRig{t: t, engine: newScripted(t, nil), records: make(records.Channel, 16), asked: make(chan struct{}), seen: make(chan struct{})}
 	handle := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if q.Method != http.MethodPost { // the gateway looks what kind of server this is
 			w.WriteHeader(http.StatusNotFound)
@@ -97,7 +97,7 @@ func newCutRig(t *testing.T, top string, play func(*wire)) *cutRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.g, err = app.Start(t.Context(), cfg, slog.New(accessRecords(r.records))); err != nil {
+	if r.g, err = app.Start(t.Context(), cfg, slog.New(r.records)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.g.Close)
@@ -105,32 +105,10 @@ func newCutRig(t *testing.T, top string, play func(*wire)) *cutRig {
 	return r
 }
 
-// accessRecords is a slog handler that hands on the access records, as their attributes.
-type accessRecords chan map[string]string
-
-func (accessRecords) Enabled(context.Context, slog.Level) bool { return true }
-func (h accessRecords) WithAttrs([]slog.Attr) slog.Handler     { return h }
-func (h accessRecords) WithGroup(string) slog.Handler          { return h }
-func (h accessRecords) Handle(_ context.Context, r slog.Record) error {
-	if r.Message != "request" {
-		return nil
-	}
-	m := map[string]string{}
-	r.Attrs(func(a slog.Attr) bool { m[a.Key] = a.Value.String(); return true })
-	h <- m
-	return nil
-}
-
 // record returns the next access record.
 func (r *cutRig) record() map[string]string {
 	r.t.Helper()
-	select {
-	case m := <-r.records:
-		return m
-	case <-time.After(10 * time.Second):
-		r.t.Fatal("no access record within 10 s")
-		return nil
-	}
+	return r.records.Next(r.t)
 }
 
 // got is what a client has got of an answer.

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"pointsman.dev/pointsman/internal/spelling"
 )
 
 // How values, keys and suggestions look in an error.
@@ -213,32 +215,9 @@ func closest(text string, words []string) string {
 		if len(text) >= 3 && (strings.HasPrefix(w, text) || strings.HasPrefix(text, w)) {
 			return w
 		}
-		if n := distance(text, w); n < bestDistance && n < len(w) {
+		if n := spelling.Distance(text, w); n < bestDistance && n < len(w) {
 			best, bestDistance = w, n
 		}
 	}
 	return best
-}
-
-// distance is the number of insertions, deletions, replacements and swaps of neighbours that turn a into b.
-func distance(a, b string) int {
-	prev2, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		cur[0] = i
-		for j := 1; j <= len(b); j++ {
-			same := 1
-			if a[i-1] == b[j-1] {
-				same = 0
-			}
-			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+same)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				cur[j] = min(cur[j], prev2[j-2]+1)
-			}
-		}
-		prev2, prev, cur = prev, cur, prev2
-	}
-	return prev[len(b)]
 }

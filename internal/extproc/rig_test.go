@@ -20,6 +20,7 @@ import (
 	"pointsman.dev/pointsman/internal/llmapi"
 	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/telemetry"
+	"pointsman.dev/pointsman/internal/testkit/records"
 )
 
 const (
@@ -35,13 +36,13 @@ type rig struct {
 	dir     *pool.Directory
 	conn    *grpc.ClientConn
 	client  extprocv3.ExternalProcessorClient
-	records chan map[string]string
+	records records.Channel
 }
 
 // newRig starts a processor whose one pool has these endpoints (host:port), each with a queue and a share of used KV memory.
 func newRig(t testing.TB, endpoints []endpoint, change ...func(*Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, records: make(chan map[string]string, 4096)}
+	r := &rig{t: t, records: make(records.Channel, 4096)}
 	r.pool = pool.New(pool.Config{Name: "p"}, nil, nil)
 	targets := make([]discover.Target, len(endpoints))
 	for i, e := range endpoints {
@@ -56,7 +57,7 @@ func newRig(t testing.TB, endpoints []endpoint, change ...func(*Config)) *rig {
 		report.Running, report.Waiting, report.KVUsage, report.CapacityTokens, report.BlockSize = float64(e.queue), float64(e.queue), e.kv, 1e6, 16
 		r.pool.Report("http://"+e.addr, report)
 	}
-	cfg := Config{Directory: r.dir, Metrics: telemetry.New(telemetry.Build{}), Access: telemetry.NewAccess(slog.New(recorder{r.records}))}
+	cfg := Config{Directory: r.dir, Metrics: telemetry.New(telemetry.Build{}), Access: telemetry.NewAccess(slog.New(r.records))}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -111,29 +112,10 @@ func (r *rig) idle() {
 	}
 }
 
-// recorder is a slog handler that hands each record on as a map.
-type recorder struct{ to chan map[string]string }
-
-func (recorder) Enabled(context.Context, slog.Level) bool { return true }
-func (h recorder) WithAttrs([]slog.Attr) slog.Handler     { return h }
-func (h recorder) WithGroup(string) slog.Handler          { return h }
-func (h recorder) Handle(_ context.Context, r slog.Record) error {
-	m := map[string]string{}
-	r.Attrs(func(a slog.Attr) bool { m[a.Key] = a.Value.String(); return true })
-	h.to <- m
-	return nil
-}
-
 // record returns the next access record.
 func (r *rig) record() map[string]string {
 	r.t.Helper()
-	select {
-	case m := <-r.records:
-		return m
-	case <-time.After(10 * time.Second):
-		r.t.Fatal("no access record within 10 s")
-		return nil
-	}
+	return r.records.Next(r.t)
 }
 
 // call is one request as Envoy sends it.

@@ -3,7 +3,6 @@ package proxy
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -23,6 +22,7 @@ import (
 	"pointsman.dev/pointsman/internal/llmapi"
 	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/telemetry"
+	"pointsman.dev/pointsman/internal/testkit/records"
 )
 
 // rig is a gateway over real sockets in front of endpoints that the test plays.
@@ -33,7 +33,7 @@ type rig struct {
 	pool    *pool.Pool
 	dir     *pool.Directory
 	server  *httptest.Server
-	records chan map[string]string // access records, as their attributes
+	records records.Channel // access records, as their attributes
 }
 
 // newRig serves model "m" of one pool over the given endpoints.
@@ -58,7 +58,7 @@ func newRig(t testing.TB, endpoints []string, change ...func(*Config)) *rig {
 // buildRig is newRig without a listener.
 func buildRig(t testing.TB, endpoints []string, change ...func(*Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, records: make(chan map[string]string, 4096)}
+	r := &rig{t: t, records: make(records.Channel, 4096)}
 	r.pool = pool.New(pool.Config{Name: "p"}, nil, nil)
 	targets := make([]discover.Target, len(endpoints))
 	for i, e := range endpoints {
@@ -70,7 +70,7 @@ func buildRig(t testing.TB, endpoints []string, change ...func(*Config)) *rig {
 	for _, e := range endpoints {
 		r.pool.Learned(e, pool.Facts{Models: []pool.Model{{ID: "m", MaxModelLen: 4096}, {ID: "org/model-b"}}})
 	}
-	cfg := Config{Directory: r.dir, Metrics: telemetry.New(telemetry.Build{}), Access: telemetry.NewAccess(slog.New(recorder{r.records}))}
+	cfg := Config{Directory: r.dir, Metrics: telemetry.New(telemetry.Build{}), Access: telemetry.NewAccess(slog.New(r.records))}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -78,29 +78,10 @@ func buildRig(t testing.TB, endpoints []string, change ...func(*Config)) *rig {
 	return r
 }
 
-// recorder is a slog handler that hands each record on as a map.
-type recorder struct{ to chan map[string]string }
-
-func (recorder) Enabled(context.Context, slog.Level) bool { return true }
-func (h recorder) WithAttrs([]slog.Attr) slog.Handler     { return h }
-func (h recorder) WithGroup(string) slog.Handler          { return h }
-func (h recorder) Handle(_ context.Context, r slog.Record) error {
-	m := map[string]string{}
-	r.Attrs(func(a slog.Attr) bool { m[a.Key] = a.Value.String(); return true })
-	h.to <- m
-	return nil
-}
-
 // record returns the next access record.
 func (r *rig) record() map[string]string {
 	r.t.Helper()
-	select {
-	case m := <-r.records:
-		return m
-	case <-time.After(10 * time.Second):
-		r.t.Fatal("no access record within 10 s")
-		return nil
-	}
+	return r.records.Next(r.t)
 }
 
 // inFlight sums what the pool believes to be in flight.

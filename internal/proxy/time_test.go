@@ -4,53 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
-
-// pipeListener is a network in memory, so that hours pass in milliseconds inside a synctest bubble.
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 80} }
-
-func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	a, b := net.Pipe()
-	select {
-	case l.conns <- b:
-		return a, nil
-	case <-l.done:
-		return nil, errors.New("connection refused")
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
 
 // bubble is a rig inside a synctest bubble: everything runs over pipes and on fake time.
 type bubble struct {
@@ -62,7 +24,7 @@ type bubble struct {
 
 func newBubble(t *testing.T, handle http.HandlerFunc, change func(*Config)) *bubble {
 	b := &bubble{gone: make(chan time.Duration, 64)}
-	front, back := newPipeListener(), newPipeListener()
+	front, back := loopback.NewPipes(), loopback.NewPipes()
 	begun := time.Now()
 	upstream := &http.Server{ErrorLog: quiet(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -73,13 +35,13 @@ func newBubble(t *testing.T, handle http.HandlerFunc, change func(*Config)) *bub
 		handle(w, r)
 	})}
 	b.rig = buildRig(t, []string{"http://10.0.0.3:8000"}, func(c *Config) {
-		c.Transport = func(string) http.RoundTripper { return NewTransport(TransportConfig{Dial: back.dial}) }
+		c.Transport = func(string) http.RoundTripper { return NewTransport(TransportConfig{Dial: back.Dial}) }
 	}, change)
 	gateway := &http.Server{Handler: b.proxy, ErrorLog: quiet()}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = upstream.Serve(back) })
 	wg.Go(func() { _ = gateway.Serve(front) })
-	tr := &http.Transport{DialContext: front.dial}
+	tr := &http.Transport{DialContext: front.Dial}
 	b.client = &http.Client{Transport: tr}
 	b.stop = func() {
 		tr.CloseIdleConnections()

@@ -3,65 +3,23 @@ package vllmsim
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
-
-// pipeListener is a listener for a synctest bubble: connections are net.Pipe pairs.
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return gateAddr{"pipe", "sim"} }
-
-var errRefused = errors.New("connection refused")
-
-func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.done:
-		return nil, errRefused
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
 
 // fixture is a server in a bubble and a client of it.
 type fixture struct {
 	t      *testing.T
 	s      *Server
-	ln     *pipeListener
+	ln     *loopback.Pipes
 	client *http.Client
 	served chan error
 	cancel context.CancelFunc
@@ -74,8 +32,8 @@ func bubble(t *testing.T, cfg Config, test func(*fixture)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ln := newPipeListener()
-		tr := &http.Transport{DialContext: ln.dial, DisableCompression: true}
+		ln := loopback.NewPipes()
+		tr := &http.Transport{DialContext: ln.Dial, DisableCompression: true}
 		ctx, cancel := context.WithCancel(t.Context())
 		f := &fixture{t: t, s: s, ln: ln, client: &http.Client{Transport: tr}, served: make(chan error, 1), cancel: cancel}
 		go func() { f.served <- s.Serve(ctx, ln) }()
