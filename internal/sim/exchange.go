@@ -1,6 +1,11 @@
 package sim
 
-import "pointsman.dev/pointsman/internal/ledger"
+import (
+	"cmp"
+
+	"pointsman.dev/pointsman/internal/ledger"
+	"pointsman.dev/pointsman/internal/prefix"
+)
 
 // change is what gateways tell each other about one request. What they make of it follows pool.Peer; what has to be put right because a
 // report came first is found by package ledger for both.
@@ -12,13 +17,19 @@ const (
 	releaseRemote               // it ended
 )
 
+// remote is a request in the books of another gateway, the zero value one that these do not have.
+type remote struct {
+	ticket  ledger.Ticket
+	promise prefix.Promise // until its first token is known there
+}
+
 // tellTokens is how far an answer runs ahead of what the other gateways know of it.
 const tellTokens = 64
 
 // tell lets the other gateways know of a change to f, as late as Config.Exchange says.
 func (s *Sim) tell(f *flight, what change) {
 	if what == bookRemote && len(s.gates) > 1 {
-		f.remote = append(f.remote[:0], make([]ledger.Ticket, len(s.gates))...)
+		f.remote = append(f.remote[:0], make([]remote, len(s.gates))...)
 	}
 	s.others(f, func(g *gateway) { g.hear(f, what) })
 }
@@ -30,7 +41,7 @@ func (s *Sim) tellOutput(f *flight) {
 	}
 	tokens := f.untold
 	f.untold = 0
-	s.others(f, func(g *gateway) { g.books.Streamed(f.remote[g.id], tokens) })
+	s.others(f, func(g *gateway) { g.books.Streamed(f.remote[g.id].ticket, tokens) })
 }
 
 // others does something, as late as Config.Exchange says, at every gateway but that of f.
@@ -56,29 +67,34 @@ func (g *gateway) hear(f *flight, what change) {
 	if i >= len(g.slots) {
 		return
 	}
-	s, t := g.slots[i], &f.remote[g.id]
+	s, r := g.slots[i], &f.remote[g.id]
 	switch what {
 	case bookRemote:
 		s.foreign.Booked(1)
-		*t = g.books.Book(i, int(f.prompt), int(f.prompt-f.hit), int(f.answer), now)
+		r.ticket = g.books.Book(i, int(f.prompt), int(f.prompt-f.hit), int(f.answer), now)
 		if s.hasRep && f.rec.At+epoch < s.repAt {
-			g.books.Remark(*t)
+			g.books.Remark(r.ticket)
 			s.foreign.BookedBefore(1)
 		}
 		s.learn.BookWork(f.pick.Work, now)
-		if f.promise.Credited && !s.leaving {
-			g.index.Insert(i, f.chain, now)
+		r.promise = prefix.Promise{Chain: f.chain}
+		if g.credits(i, f.chain) {
+			g.index.Hits(f.chain, g.raw)
+			r.promise.Held = g.raw[i]
 		}
+		g.credit(i, &r.promise)
 		g.occupy(i, f.chain, 1)
 	case prefillRemote:
-		g.books.Prefilled(*t, now)
+		g.books.Prefilled(r.ticket, now)
+		r.promise.Keep()
 	case releaseRemote:
-		if s.hasRep && f.rec.End+epoch < s.repAt {
-			g.books.Unmark(*t)
+		if end := cmp.Or(f.rec.End, f.rec.At); s.hasRep && end+epoch < s.repAt { // one that the engine refused ended as it came
+			g.books.Unmark(r.ticket)
 			s.foreign.ReleasedBefore(1)
 		}
 		s.foreign.Released(1)
-		g.books.Release(*t)
+		g.books.Release(r.ticket)
+		r.promise.Break(g.index, i)
 		g.occupy(i, f.chain, -1)
 	}
 	g.touch(i)

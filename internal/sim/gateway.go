@@ -229,13 +229,22 @@ func (g *gateway) book(f *flight) {
 	}
 	s.machine.Booked(now, seconds(f.pick.Predicted*orOne(e.Kappa)*orOne(g.snap.Params.Scale)))
 	s.learn.BookWork(f.pick.Work, now)
-	if len(f.chain) > 0 && g.snap.Params.Policy == route.Prefix && g.sim.nodes[i].caches() {
-		g.index.Insert(i, f.chain, now)
-		f.promise.Credited = true
-	}
+	g.credit(i, &f.promise)
 	g.occupy(i, f.chain, 1)
-	s.promises.Add(&f.promise)
 	g.touch(i)
+}
+
+// credits reports whether a chain picked for slot i counts as held there.
+func (g *gateway) credits(i int, chain []prefix.Block) bool {
+	return len(chain) > 0 && g.snap.Params.Policy == route.Prefix && g.sim.nodes[i].caches() && !g.slots[i].leaving
+}
+
+// credit counts the chain of a request, this gateway's or another one's, as held by slot i, until it shows that its prompt is not computed.
+func (g *gateway) credit(i int, p *prefix.Promise) {
+	if p.Credited = g.credits(i, p.Chain); p.Credited {
+		g.index.Insert(i, p.Chain, g.now())
+	}
+	g.slots[i].promises.Add(p)
 }
 
 // firstToken records that the prompt of f is computed.

@@ -98,8 +98,8 @@ type flight struct {
 	flushed time.Duration
 	live    bool // in the engine
 	unsure  bool
-	remote  []ledger.Ticket // in the books of the other gateways
-	untold  int             // tokens that these do not know
-	refs    int             // events under way that need it
-	tried   []int32         // endpoints that refused it
+	remote  []remote // in the books of the other gateways
+	untold  int      // tokens that these do not know
+	refs    int      // events under way that need it
+	tried   []int32  // endpoints that refused it
 }

@@ -204,6 +204,7 @@ func (s *Sim) Send(r *Request) int {
 	s.tell(f, bookRemote)
 	if err := f.node.start(f); err != nil {
 		f.gate.done(f)
+		s.tell(f, releaseRemote)
 		s.end(f, Refused)
 		return slot
 	}
