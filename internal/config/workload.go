@@ -13,6 +13,9 @@ type Workload struct {
 
 	// Classes (`classes`, required) are kinds of requests that come beside each other.
 	Classes []WorkloadClass
+
+	// Endpoints (`endpoints`, default none) says how single endpoints differ from the others, and when they join, leave and fail.
+	Endpoints []SimEndpoint
 }
 
 // WorkloadClass is one kind of requests: conversations that begin at random, so many per second.
@@ -26,9 +29,10 @@ type WorkloadClass struct {
 	Share int     // `shared.tokens`, default 0: tokens that a conversation has in common with all others of the same beginning
 	Zipf  float64 // `shared.zipf`, default 0: how unevenly the beginnings are used; 0: evenly
 
-	Turns int           // `turns`, default 1: each further turn begins with all that was said before
-	Think time.Duration // `think`, default 0s: from an answer to the next turn, mean of an exponential
-	TTFT  time.Duration // `ttft`, default 0s: within which the first token must come; 0: as pointsman sim run says
+	Turns    int           // `turns`, default 1: each further turn begins with all that was said before
+	Think    time.Duration // `think`, default 0s: from an answer to the next turn, mean of an exponential
+	Patience time.Duration // `patience`, default 0s: after which a client goes away whose answer is not complete; 0: it waits
+	TTFT     time.Duration // `ttft`, default 0s: within which the first token must come; 0: as pointsman sim run says
 }
 
 // ParseWorkload reads a workload in YAML; name stands for the file in errors. The error is an Errors.
@@ -40,6 +44,7 @@ func ParseWorkload(name string, data []byte) (*Workload, error) {
 		d.object(root, []field{
 			{"length", func(d *decoder, v value) { d.duration(v, &w.Length, time.Second, longest) }},
 			{"classes", func(d *decoder, v value) { d.workloadClasses(v, w) }},
+			{"endpoints", func(d *decoder, v value) { d.simEndpoints(v, &w.Endpoints) }},
 		})
 	}
 	if len(d.errs) == 0 && len(w.Classes) == 0 {
@@ -78,6 +83,7 @@ func workloadClassFields(c *WorkloadClass) []field {
 		}},
 		{"turns", func(d *decoder, v value) { d.integer(v, &c.Turns, 1, 1000) }},
 		{"think", func(d *decoder, v value) { d.pause(v, &c.Think, 0, longest) }},
+		{"patience", func(d *decoder, v value) { d.pause(v, &c.Patience, 0, longest) }},
 		{"ttft", func(d *decoder, v value) { d.pause(v, &c.TTFT, 0, longest) }},
 	}
 }

@@ -92,3 +92,31 @@ func (e *Engine) clearCache() {
 		e.cfg.OnBlocks(BlockEvent{Kind: BlocksCleared})
 	}
 }
+
+// CopyCache takes over what the block cache of another engine of the same block size holds, as if both loaded their KV memory from one
+// store: as many blocks as fit, the latest used ones. It is for an engine that holds nothing; OnBlocks sees nothing of it.
+func (e *Engine) CopyCache(from *Engine) {
+	if !e.cfg.PrefixCaching || e.cfg.BlockSize != from.cfg.BlockSize || e.pool.used()+e.pool.cached > 0 {
+		return
+	}
+	var hashes []uint64 // in the order in which they are evicted
+	src := from.pool.blocks
+	for i := src[0].next; i != 0; i = src[i].next {
+		if src[i].cached {
+			hashes = append(hashes, src[i].hash)
+		}
+	}
+	for _, s := range from.running {
+		for k := s.stored - 1; k >= 0; k-- { // as they become free: the end of a prompt first
+			hashes = append(hashes, src[s.blocks[k]].hash)
+		}
+	}
+	hashes = hashes[max(0, len(hashes)-(len(e.pool.blocks)-1)):]
+	for _, h := range hashes {
+		if e.pool.find(h) == 0 {
+			i, _, _ := e.pool.take()
+			e.pool.store(i, h)
+			e.pool.release(i)
+		}
+	}
+}

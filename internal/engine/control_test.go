@@ -209,3 +209,36 @@ func TestBlockEvents(t *testing.T) {
 		}
 	}
 }
+
+// A copied cache holds what fits, the latest used; what does not fit the block size, or an engine without a cache, takes nothing.
+func TestCopyCache(t *testing.T) {
+	hit := func(e *engine.Engine, id int) int {
+		t.Helper()
+		add(t, e, seq(id, 16, 1))
+		st, ok := e.Schedule()
+		if !ok {
+			t.Fatal("nothing to do")
+		}
+		return e.Finish(st)[0].Cached
+	}
+	from := small(nil)
+	for id := 1; id <= 4; id++ {
+		hit(from, id)
+	}
+	add(t, from, seq(5, 16, 9))
+	pass(t, from) // 5 is running: its blocks are the last to become free
+	for id, want := range []int{1: 0, 3: 0, 4: 12, 5: 12} {
+		to := small(func(c *engine.Config) { c.Blocks, c.MaxModelLen = 9, 0 })
+		to.CopyCache(from)
+		if st := to.Stats(); st.UsedBlocks != 0 || id > 0 && hit(to, id) != want {
+			t.Errorf("prompt %d: want a hit of %d tokens; %d blocks in use", id, want, st.UsedBlocks)
+		}
+	}
+	for _, change := range []func(*engine.Config){func(c *engine.Config) { c.BlockSize = 8 }, func(c *engine.Config) { c.PrefixCaching = false }} {
+		to := small(change)
+		to.CopyCache(from)
+		if got := hit(to, 4); got != 0 {
+			t.Errorf("a hit of %d tokens", got)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,6 +22,7 @@ type Config struct {
 	TPOT   time.Duration // of the SLO; 100 ms when 0, none when negative
 
 	Reports  Reports
+	Patience time.Duration // every client goes away whose answer is not complete by then; 0: those whose Request says so
 	Gateways int           // 1 when 0; every request goes to a random one
 	Exchange time.Duration // how late a gateway learns of the picks of the others; negative: never
 
@@ -52,8 +54,10 @@ type Endpoint struct {
 	Slow    float64       // factor on step times; 1 when 0
 	Ranks   int           // data-parallel engines behind the address; 1 when 0
 	Join    time.Duration // when discovery shows it; its cache is empty
+	Warm    bool          // when it joins, its cache is a copy of the fullest one of the fleet's, which nobody tells the gateways
 	Leave   time.Duration // when discovery takes it away; it finishes what it has; 0: never
 	Down    []Outage      // when its process is not there
+	Hang    []Outage      // when its process stands still
 	Buckets Buckets       // shapes that are padded and compiled, as on Gaudi; zero: none
 	Window  int           // tokens of KV that it reports when that is not blocks times block size (hybrid models); 0: as the blocks
 
@@ -103,19 +107,34 @@ func (c *Config) validate() error {
 		return fmt.Errorf("checking the simulation: no endpoints")
 	}
 	for i := range c.Endpoints {
-		e := &c.Endpoints[i]
-		if err := e.Engine.Validate(); err != nil {
+		if err := c.Endpoints[i].validate(); err != nil {
 			return fmt.Errorf("checking endpoint %d: %w", i, err)
-		}
-		if e.Slow < 0 || e.Ranks < 0 || e.Window < 0 {
-			return fmt.Errorf("checking endpoint %d: a negative speed, rank count or window", i)
-		}
-		if e.Leave > 0 && e.Leave <= e.Join {
-			return fmt.Errorf("checking endpoint %d: it leaves at %v, before it joins at %v", i, e.Leave, e.Join)
 		}
 	}
 	if c.Reports.Loss < 0 || c.Reports.Loss >= 1 {
 		return fmt.Errorf("checking the reports: a loss of %g is outside [0,1)", c.Reports.Loss)
+	}
+	return nil
+}
+
+func (e *Endpoint) validate() error {
+	if err := e.Engine.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case e.Slow < 0 || e.Ranks < 0 || e.Window < 0:
+		return errors.New("a negative speed, rank count or window")
+	case e.Leave > 0 && e.Leave <= e.Join:
+		return fmt.Errorf("it leaves at %v, before it joins at %v", e.Leave, e.Join)
+	case e.Warm && e.Join <= 0:
+		return errors.New("it is warm and there from the start, when nothing is cached anywhere")
+	case len(e.Hang) > 0 && e.Fixed > 0:
+		return errors.New("a stand-in without an engine cannot hang")
+	}
+	for _, o := range append(e.Down[:len(e.Down):len(e.Down)], e.Hang...) {
+		if o.From < e.Join || o.To != 0 && o.To <= o.From {
+			return fmt.Errorf("it is not there from %v to %v: that begins before it joins, or ends before it begins", o.From, o.To)
+		}
 	}
 	return nil
 }

@@ -49,7 +49,8 @@ type slot struct {
 	capacity int64           // bytes last given to the index
 	promises prefix.Promises // of requests without a first token
 	leaving  bool
-	life     int // of the process that reported last
+	probing  bool // its /health was asked and has not answered yet
+	life     int  // of the process that reported last
 
 	hasRep           bool
 	repAt            time.Duration
@@ -95,11 +96,31 @@ func (g *gateway) add() {
 	g.touch(i)
 }
 
+// join makes slot i one that may be picked. Slots before it of endpoints that have not joined may not.
+func (g *gateway) join(i int) {
+	for len(g.slots) <= i {
+		g.add()
+		g.set(len(g.slots)-1, true)
+	}
+	g.slots[i].machine = health.New(g.now())
+	g.set(i, false)
+	g.touch(i)
+}
+
+// set says whether slot i is left out of the picks.
+func (g *gateway) set(i int, out bool) {
+	bit := uint64(1) << (i & 63)
+	g.exclude[i>>6] &^= bit
+	if out {
+		g.exclude[i>>6] |= bit
+	}
+}
+
 // remove stops new requests to an endpoint.
 func (g *gateway) remove(i int) {
 	g.slots[i].leaving = true
 	g.slots[i].machine.Draining(g.now())
-	g.exclude[i>>6] |= 1 << (i & 63)
+	g.set(i, true)
 	g.index.Clear(i)
 	g.touch(i)
 }

@@ -22,6 +22,8 @@ type Node struct {
 	present bool
 	gone    bool
 	down    bool
+	hung    bool // it stands still,
+	hungAt  time.Duration
 	life    int          // counts the processes at the address
 	past    engine.Stats // of those before
 }
@@ -36,6 +38,7 @@ type rank struct {
 	done  func()
 	shape shapes
 	dead  bool
+	late  bool // the step's end came while the process stood still
 }
 
 func newNode(s *Sim, index int, spec Endpoint) *Node {
@@ -142,7 +145,7 @@ func (n *Node) least() int {
 
 // foreign gives the endpoint work that came past every gateway.
 func (n *Node) foreign(prompt, output int) {
-	if n.down {
+	if n.down || !n.present {
 		return
 	}
 	r := n.ranks[n.least()]
@@ -153,7 +156,7 @@ func (n *Node) foreign(prompt, output int) {
 
 // kick starts the next step of an engine that has none.
 func (r *rank) kick() {
-	if r.busy || r.dead {
+	if r.busy || r.dead || r.node.hung {
 		return
 	}
 	st, ok := r.e.Schedule()
@@ -168,6 +171,10 @@ func (r *rank) kick() {
 // finish ends a step and hands out its tokens.
 func (r *rank) finish() {
 	if r.dead {
+		return
+	}
+	if r.node.hung {
+		r.late = true
 		return
 	}
 	r.busy, r.fresh = false, 0

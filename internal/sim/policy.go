@@ -106,14 +106,26 @@ func variant(name string, params func(*route.Params)) Policy {
 	return Policy{Name: name, Source: "internal/route", Params: params}
 }
 
-// Variants are the settings of the gateway's own policy that users can choose.
+// Variants are the settings of the gateway's own policy that users can choose, and prefix_only: the gates, and as the cost nothing but the
+// prefill of what an endpoint does not hold.
 func Variants() []Policy {
 	return []Policy{
 		variant("pointsman/strict", func(p *route.Params) { p.Gates = route.GatesStrict }),
 		variant("pointsman/gates_off", func(p *route.Params) { p.Gates = route.GatesOff }),
 		variant("pointsman/when_full_requests", func(p *route.Params) { p.WhenFull = route.Requests }),
 		variant("pointsman/least_request", func(p *route.Params) { p.Policy = route.LeastRequest }),
+		variant("pointsman/prefix_only", func(p *route.Params) { p.Without = allBut(route.TermWork) }),
 	}
+}
+
+// allBut leaves one term in the cost; that nearly equal costs count as equal stays too.
+func allBut(keep route.Terms) (without route.Terms) {
+	for _, t := range route.AllTerms() {
+		if t.Term != keep && t.Term != route.TermTies {
+			without |= t.Term
+		}
+	}
+	return without
 }
 
 // Policies returns every policy: ours, its variants, the baselines.

@@ -76,6 +76,16 @@ func (r *Record) Good(tpot time.Duration) bool {
 	return r.Outcome == Done && (r.SLO == 0 || r.TTFT() <= r.SLO) && (tpot == 0 || r.TPOT() <= tpot)
 }
 
+// Counts reports whether a judgement of good or not is due: a client that went away does not count, unless what it had seen until then was
+// late already.
+func (r *Record) Counts(tpot time.Duration) bool {
+	if r.Outcome != Cancelled {
+		return true
+	}
+	late := r.SLO > 0 && (r.First == 0 && r.End-r.At >= r.SLO || r.TTFT() > r.SLO)
+	return late || tpot > 0 && r.TPOT() > tpot
+}
+
 // flight is a request under way.
 type flight struct {
 	req  *Request

@@ -128,12 +128,30 @@ func (s *Sim) Bypass(endpoint, prompt, output int) { s.nodes[endpoint].foreign(p
 
 func (s *Sim) join(n *Node) {
 	n.present = true
+	if n.spec.Warm {
+		s.warm(n)
+	}
 	for _, g := range s.gates {
-		for len(g.slots) <= n.index {
-			g.add()
-		}
+		g.join(n.index)
 	}
 	s.reportOf(n)
+}
+
+// warm fills the caches of n from the fullest one that there is.
+func (s *Sim) warm(n *Node) {
+	var fullest *engine.Engine
+	for _, o := range s.nodes {
+		for _, r := range o.ranks {
+			if fits := r.e.Config().BlockSize == n.spec.Engine.BlockSize; o != n && fits && (fullest == nil || r.e.Stats().CacheBlocks > fullest.Stats().CacheBlocks) {
+				fullest = r.e
+			}
+		}
+	}
+	for _, r := range n.ranks {
+		if fullest != nil {
+			r.e.CopyCache(fullest)
+		}
+	}
 }
 
 func (s *Sim) leave(n *Node) {
@@ -146,6 +164,13 @@ func (s *Sim) leave(n *Node) {
 func (s *Sim) refresh() {
 	for _, g := range s.gates {
 		g.tick()
+	}
+	for _, n := range s.nodes {
+		for _, g := range s.gates {
+			if n.hung && n.present && !n.gone {
+				s.silent(n, g)
+			}
+		}
 	}
 	s.tally.watch(s.gates[0])
 }
@@ -160,6 +185,9 @@ func (s *Sim) poll() {
 
 // reportOf copies what the metrics page shows to every gateway.
 func (s *Sim) reportOf(n *Node) {
+	if n.hung {
+		return
+	}
 	var p page
 	if !n.Silent {
 		st := n.Stats()
@@ -178,7 +206,11 @@ func (s *Sim) reportOf(n *Node) {
 			g.take(n.index, p)
 			continue
 		}
-		s.After(s.cfg.Reports.Delay, func() { g.take(n.index, p) })
+		s.After(s.cfg.Reports.Delay, func() {
+			if !n.down && n.life == p.life { // else it was lost on its way
+				g.take(n.index, p)
+			}
+		})
 	}
 }
 
@@ -208,9 +240,13 @@ func (s *Sim) Send(r *Request) int {
 		s.end(f, Refused)
 		return slot
 	}
-	if r.Patience > 0 {
+	patience := r.Patience
+	if p := s.cfg.Patience; p > 0 && (patience == 0 || p < patience) {
+		patience = p
+	}
+	if patience > 0 {
 		f.refs++
-		s.After(r.Patience, func() {
+		s.After(patience, func() {
 			f.refs--
 			s.giveUp(f)
 		})

@@ -49,6 +49,17 @@ func TestSameSeedSameBytes(t *testing.T) {
 				c.Endpoints[i].Ranks = 2
 			}
 		},
+		"everything": func(c *sim.Config) {
+			c.Gateways, c.Exchange, c.Patience = 2, 100*time.Millisecond, 8*time.Second
+			c.Reports = sim.Reports{Delay: 50 * time.Millisecond, Loss: 0.1}
+			e := c.Endpoints
+			e[0].Join, e[0].Warm = 20*time.Second, true
+			e[1].Engine.BlockSize, e[1].Engine.Blocks, e[1].Slow = 32, 2000, 2
+			e[2].Engine.PrefixCaching, e[3].Leave = false, 40*time.Second
+			e[4].Down = []sim.Outage{{From: 15 * time.Second, To: 30 * time.Second}}
+			e[5].Hang = []sim.Outage{{From: 10 * time.Second, To: 50 * time.Second}}
+			e[6].Ranks = 2
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

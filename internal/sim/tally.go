@@ -35,12 +35,13 @@ type Class struct {
 	Requests, Good                 int
 	Cancelled, Refused, Unfinished int
 	Failed                         int  // broke off
+	Excused                        int  // of those that were cancelled: nothing was late until then, so they are not judged
 	TTFT, TPOT, E2E                Dist // of those that got so far
 }
 
-// Goodput returns the share of requests within their SLO in percent; clients that went away do not count.
+// Goodput returns the share of requests within their SLO in percent; clients that went away before anything was late do not count.
 func (c *Class) Goodput() float64 {
-	if n := c.Requests - c.Cancelled; n > 0 {
+	if n := c.Requests - c.Excused; n > 0 {
 		return 100 * float64(c.Good) / float64(n)
 	}
 	return 0
@@ -163,6 +164,9 @@ func (c *Class) count(r *Record, tpot time.Duration) {
 	c.Requests++
 	if r.Good(tpot) {
 		c.Good++
+	}
+	if !r.Counts(tpot) {
+		c.Excused++
 	}
 	switch r.Outcome {
 	case Cancelled:

@@ -147,23 +147,24 @@ func (o *options) check(exchange string) error {
 	case o.setting.Gateways < 1 || o.setting.Gateways > 64:
 		return fmt.Errorf("--gateways %d is outside 1 to 64", o.setting.Gateways)
 	}
-	return o.lateness(exchange)
+	var err error
+	o.setting.Exchange, err = lateness(exchange)
+	return err
 }
 
-// lateness reads --exchange.
-func (o *options) lateness(exchange string) error {
+// lateness reads --exchange; negative is blind.
+func lateness(exchange string) (time.Duration, error) {
 	switch exchange {
 	case "":
+		return 0, nil
 	case "blind":
-		o.setting.Exchange = -1
-	default:
-		d, err := time.ParseDuration(exchange)
-		if err != nil || d < 0 {
-			return fmt.Errorf("--exchange %q is neither a duration nor blind", exchange)
-		}
-		o.setting.Exchange = d
+		return -1, nil
 	}
-	return nil
+	d, err := time.ParseDuration(exchange)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("--exchange %q is neither a duration nor blind", exchange)
+	}
+	return d, nil
 }
 
 // scenarios returns the workloads that were asked for, in their usual order.

@@ -25,7 +25,7 @@ func (w *what) madeUp(file string) (*source, error) {
 			w.class(s, &y.Classes[i], uint64(i))
 		}
 	}
-	return &source{name: file, scenario: scenario, length: y.Length}, nil
+	return &source{name: file, scenario: scenario, length: y.Length, sets: y.Endpoints}, nil
 }
 
 // class starts the conversations of class number k.
@@ -47,7 +47,7 @@ func (w *what) class(s *sim.Sim, c *config.WorkloadClass, k uint64) {
 // turn sends the next turn of a conversation, of which so many are left.
 func (w *what) turn(s *sim.Sim, c *config.WorkloadClass, slo time.Duration, said []sim.Part, left int) {
 	parts := append(said[:len(said):len(said)], sim.Part{ID: s.NewID(), Tokens: s.Uniform(c.Prompt[0], c.Prompt[1])})
-	r := &sim.Request{Parts: parts, Output: s.Uniform(c.Output[0], c.Output[1]), Answer: s.NewID(), Class: c.Name, SLO: slo}
+	r := &sim.Request{Parts: parts, Output: s.Uniform(c.Output[0], c.Output[1]), Answer: s.NewID(), Class: c.Name, SLO: slo, Patience: c.Patience}
 	if left > 1 {
 		r.Then = func(rec *sim.Record) {
 			if rec.Outcome != sim.Done {

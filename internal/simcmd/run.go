@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/engine"
 	"pointsman.dev/pointsman/internal/route"
 	"pointsman.dev/pointsman/internal/sim"
@@ -35,8 +36,13 @@ type what struct {
 	tpot      time.Duration
 	length    time.Duration
 	warmup    time.Duration
-	reports   time.Duration
+	reports   sim.Reports
+	gateways  int
+	exchange  time.Duration // negative: blind
+	patience  time.Duration
+	endpoint  words
 	down      string
+	sets      []config.SimEndpoint // what --endpoint and --down say
 	seeds     int
 	first     uint64
 	html      string
@@ -48,6 +54,7 @@ func runTrace(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 	fs := flag.NewFlagSet("run", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	w.flags(fs)
+	exchange := fs.String("exchange", "", "with --gateways: how late a gateway learns of the others' picks, as a `duration`, or blind (default 0s)")
 	fs.Usage = func() { runUsage(fs, stderr) }
 	names, code, done := mixed(fs, args)
 	if done {
@@ -58,7 +65,7 @@ func runTrace(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 		return 2
 	}
 	w.workload = names[0]
-	if err := w.check(); err != nil {
+	if err := w.check(*exchange); err != nil {
 		fmt.Fprintf(stderr, "pointsman sim run: %v\n", err)
 		return 2
 	}
@@ -108,31 +115,17 @@ func (w *what) flags(fs *flag.FlagSet) {
 	fs.DurationVar(&w.tpot, "tpot", 100*time.Millisecond, "mean `time` per further token of a good answer; 0: any")
 	fs.DurationVar(&w.length, "length", 0, "virtual `time` after which arrivals end (default: at the end of the trace; 7m0s of W1 to W8b)")
 	fs.DurationVar(&w.warmup, "warmup", 0, "requests that arrive within this `time` do not count (W1 to W8b: 30s)")
-	fs.DurationVar(&w.reports, "report", 100*time.Millisecond, "`time` between two reports of an endpoint")
-	fs.StringVar(&w.down, "down", "", "endpoints whose process is not there for a `time`, as in 0:30s-90s (endpoint 0 goes down after 30 s and is back, with an empty cache, after 90 s)")
+	fs.DurationVar(&w.reports.Every, "report", 0, "`time` between two reports of an endpoint (default 100ms, W8b: 5s)")
+	fs.DurationVar(&w.reports.Delay, "report-delay", 0, "`time` between what a report shows and its arrival (default 0s)")
+	fs.Float64Var(&w.reports.Loss, "report-loss", 0, "`share` of the reports that never arrive, 0 to below 1 (default 0)")
+	fs.IntVar(&w.gateways, "gateways", 1, "`replicas` of the gateway, every request to a random one")
+	fs.DurationVar(&w.patience, "patience", 0, "`time` after which clients go away whose answer is not complete (default: they stay)")
+	fs.Var(&w.endpoint, "endpoint", "what is different at one endpoint or a range, as in `0:speed=0.5,ranks=2`; may be repeated")
+	fs.StringVar(&w.down, "down", "", "short for --endpoint with down=: `0:30s-90s,2:45s`")
 	fs.IntVar(&w.seeds, "seeds", 1, "runs per policy, each with a `number` of its own")
 	fs.Uint64Var(&w.first, "first-seed", 1, "the first of these `numbers`")
 	fs.StringVar(&w.html, "html", "", "write a page with charts to this `file`")
 	fs.BoolVar(&w.json, "json", false, "print JSON, with the course of the first run of each policy")
-}
-
-func runUsage(fs *flag.FlagSet, w io.Writer) {
-	fmt.Fprint(w, `Usage: pointsman sim run TRACE [flags]
-
-Replays a trace through the gateway's own decisions, against a model of vLLM, in virtual time: what would it have been like with
-other endpoints, gates or limits? TRACE is one of
-
-  access records   of this gateway (log: {format: json, prefix_hashes: true})
-  Mooncake's JSON  lines of timestamp, input_length, output_length, hash_ids; also what pointsman sim record writes
-  Azure's CSV      TIMESTAMP,ContextTokens,GeneratedTokens
-  NAME.yaml        made-up traffic: classes of conversations (docs/sim.md)
-  W1 to W8b        the workloads of pointsman sim compare
-
-Flags:
-`)
-	fs.PrintDefaults()
-	fmt.Fprintf(w, "\nProfiles: %s\n", strings.Join(engine.ProfileNames(), ", "))
-	fmt.Fprint(w, "Policies: pointsman sim compare --help\n")
 }
 
 // fleets returns the numbers of endpoints that were asked for.
@@ -148,32 +141,38 @@ func (w *what) fleets() ([]int, error) {
 	return out, nil
 }
 
-func (w *what) check() error {
+func (w *what) check(exchange string) error {
 	fleets, err := w.fleets()
 	if err != nil {
 		return err
 	}
-	if _, err := outages(w.down, slices.Min(fleets)); err != nil {
+	if w.exchange, err = lateness(exchange); err != nil {
 		return err
 	}
-	p, ok := engine.ProfileByName(w.profile)
-	if !ok {
-		return fmt.Errorf("there is no profile %q (see --help)", w.profile)
-	}
-	if w.engine.BlockSize < 1 {
-		return fmt.Errorf("--block-size %d is below 1", w.engine.BlockSize)
-	}
-	w.engine.Profile, w.engine.Blocks = p, w.tokens/w.engine.BlockSize+1
-	if err := w.engine.Validate(); err != nil {
+	if err := w.readEndpoints(); err != nil {
 		return err
 	}
+	if err := known(w.sets, slices.Min(fleets)); err != nil {
+		return err
+	}
+	if err := w.checkEngine(); err != nil {
+		return err
+	}
+	return w.checkRanges()
+}
+
+func (w *what) checkRanges() error {
 	switch {
 	case w.seeds < 1 || w.seeds > 1000:
 		return fmt.Errorf("--seeds %d is outside 1 to 1000", w.seeds)
 	case !(w.replay.Rate > 0 && w.replay.Rate <= 1000):
 		return fmt.Errorf("--rate %g is outside 0 to 1000", w.replay.Rate)
-	case min(w.replay.Jitter, w.replay.SLO, w.replay.LongSLO, w.tpot, w.length, w.warmup, w.reports) < 0 || w.replay.LongFrom < 0:
+	case min(w.replay.Jitter, w.replay.SLO, w.replay.LongSLO, w.tpot, w.length, w.warmup, w.patience, w.reports.Every, w.reports.Delay) < 0 || w.replay.LongFrom < 0:
 		return errors.New("a negative time or number of tokens")
+	case !(w.reports.Loss >= 0 && w.reports.Loss < 1):
+		return fmt.Errorf("--report-loss %g is outside 0 to below 1", w.reports.Loss)
+	case w.gateways < 1 || w.gateways > 64:
+		return fmt.Errorf("--gateways %d is outside 1 to 64", w.gateways)
 	case !slices.Contains([]string{"default", "strict", "off"}, w.gates):
 		return fmt.Errorf("--gates %q is none of default, strict and off", w.gates)
 	case w.whenFull != "seconds" && w.whenFull != "requests":

@@ -2,6 +2,7 @@ package simcmd
 
 import (
 	"encoding/json"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,7 +95,10 @@ func TestRunWrongUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"run"}, {"run", "a", "b"}, {"run", "a", "--endpoints", "0"}, {"run", "a", "--endpoints", "x"}, {"run", "a", "--profile", "x"}, {"run", "a", "--gates", "x"},
 		{"run", "a", "--when-full", "x"}, {"run", "a", "--rate", "0"}, {"run", "a", "--seeds", "0"}, {"run", "a", "--ttft", "-1s"}, {"run", "a", "--kv-tokens", "0"},
-		{"run", "a", "--block-size", "0"}, {"run", "a", "--down", "4:1s-2s"}, {"run", "a", "--down", "0:2s-1s"}, {"run", "a", "--down", "0"}, {"run", "a", "--nonsense"}, {"record"}, {"record", "a", "b"},
+		{"run", "a", "--block-size", "0"}, {"run", "a", "--down", "4:1s-2s"}, {"run", "a", "--down", "0:2s-1s"}, {"run", "a", "--down", "0"}, {"run", "a", "--nonsense"},
+		{"run", "a", "--endpoint", "4:speed=2"}, {"run", "a", "--endpoint", "0:sped=2"}, {"run", "a", "--endpoint", "0:join=9s,leave=2s"}, {"run", "a", "--endpoints", "2,6", "--endpoint", "3:ranks=2"},
+		{"run", "a", "--gateways", "0"}, {"run", "a", "--exchange", "soon"}, {"run", "a", "--report-loss", "1"}, {"run", "a", "--report-delay", "-1s"}, {"run", "a", "--patience", "-1s"},
+		{"record"}, {"record", "a", "b"},
 	} {
 		if code, out, errs := run(t, args...); code != 2 || out != "" || errs == "" {
 			t.Errorf("%q: code %d, stdout %q, stderr %q", args, code, out, errs)
@@ -129,6 +133,119 @@ func TestRunMadeUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, _, errs := run(t, "run", name); code != 1 || !strings.Contains(errs, "chat.yaml:5:") {
+		t.Errorf("code %d: %s", code, errs)
+	}
+}
+
+// The help lists every flag, and its examples run.
+func TestRunHelp(t *testing.T) {
+	code, _, help := run(t, "run", "--help")
+	if code != 0 {
+		t.Fatalf("code %d", code)
+	}
+	var w what
+	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+	w.flags(fs)
+	fs.VisitAll(func(f *flag.Flag) {
+		if !strings.Contains(help, "\n  --"+f.Name+" ") {
+			t.Errorf("--%s is not in the help", f.Name)
+		}
+	})
+	log, dir := accessLog(t), t.TempDir()
+	for _, line := range runExamples() {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		var args []string
+		for _, word := range strings.Fields(line)[2:] {
+			switch word {
+			case "access.jsonl":
+				word = log
+			case "out.html":
+				word = filepath.Join(dir, word)
+			}
+			args = append(args, word)
+		}
+		if code, out, errs := run(t, args...); code != 0 || !strings.Contains(out, "10 requests") || errs != "" {
+			t.Errorf("%s: code %d\n%s%s", line, code, out, errs)
+		}
+	}
+}
+
+func lines(t *testing.T, args ...string) report.Report {
+	t.Helper()
+	code, out, errs := run(t, append(args, "--json")...)
+	var r report.Report
+	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil {
+		t.Fatalf("%q: code %d, %v: %s", args, code, err, errs)
+	}
+	return r
+}
+
+// What is said of single endpoints, of gateways, reports and clients has its effect, and the report says that it was asked for.
+func TestRunConditions(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "w.yaml")
+	text := "length: 40s\nclasses:\n  - {name: chat, rate: 14, prompt: [500, 1500], output: [50, 150], shared: {texts: 2, tokens: 1000}}\n  - {name: document, rate: 0.4, prompt: [25000, 30000], output: [50, 60]}\n"
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	base := []string{"run", name, "--endpoints", "4"}
+	plain := lines(t, base...).Lines[0]
+	for _, c := range []struct {
+		name, said string
+		flags      []string
+		effect     func(p *report.Policy) bool
+	}{
+		{"half the speed", "speed 0.5", []string{"--endpoint", "0-1:speed=0.5"}, func(p *report.Policy) bool {
+			e := p.Endpoints
+			return 3*(e[0].Prefilled+e[1].Prefilled) < 2*(e[2].Prefilled+e[3].Prefilled)
+		}},
+		{"no cache", "prefix_caching false", []string{"--endpoint", "0:prefix_caching=false"}, func(p *report.Policy) bool { return p.Endpoints[0].HitRate == 0 && p.Endpoints[1].HitRate > 0 }},
+		{"little memory", "kv_tokens 20000", []string{"--endpoint", "0-3:kv_tokens=20000"}, func(p *report.Policy) bool { return p.Overall.Refused > 0 }},
+		{"one at a time", "max_num_seqs 1", []string{"--endpoint", "0:max_num_seqs=1"}, func(p *report.Policy) bool { return 8*p.Endpoints[0].Picks < p.Overall.Requests }},
+		{"joins", "join 30s", []string{"--endpoint", "0:join=30s"}, func(p *report.Policy) bool {
+			return p.Endpoints[0].Picks > 0 && 6*p.Endpoints[0].Picks < p.Overall.Requests
+		}},
+		{"leaves", "leave 10s", []string{"--endpoint", "0:leave=10s"}, func(p *report.Policy) bool {
+			return 8*p.Endpoints[0].Picks < p.Overall.Requests && p.Overall.Failed == 0
+		}},
+		{"hangs", "hang 10s", []string{"--endpoint", "0:hang=10s"}, func(p *report.Policy) bool { return p.Overall.Failed > 0 && p.Overall.Unfinished == 0 }},
+		{"foreign load", "foreign 5", []string{"--endpoint", "0:foreign=5,foreign_prompt=4000"}, func(p *report.Policy) bool {
+			return 5*p.Endpoints[0].Picks < p.Overall.Requests && p.Endpoints[0].Busy > 0.5
+		}},
+		{"patience", "clients go away after 1s", []string{"--patience", "1s"}, func(p *report.Policy) bool { return p.Overall.Cancelled > 100 && plain.Overall.Cancelled == 0 }},
+		{"gateways", "3 gateways, blind to each other", []string{"--gateways", "3", "--exchange", "blind"}, func(p *report.Policy) bool { return p.Overall.TTFT != plain.Overall.TTFT }},
+		{"reports", "reports every 5s, reports 1s late, 50 % of the reports lost", []string{"--report", "5s", "--report-delay", "1s", "--report-loss", "0.5"}, func(p *report.Policy) bool { return p.Overall.TTFT != plain.Overall.TTFT }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := lines(t, append(base[:len(base):len(base)], c.flags...)...)
+			if p := &r.Lines[0]; !c.effect(p) {
+				t.Errorf("no effect: goodput %.1f, %+v\n%+v", p.Mean, p.Overall, p.Endpoints)
+			}
+			said := false
+			for _, f := range r.Facts {
+				said = said || strings.Contains(f.Value, c.said)
+			}
+			if !said {
+				t.Errorf("%q is not in %+v", c.said, r.Facts)
+			}
+		})
+	}
+}
+
+// A workload's file says what happens to endpoints, flags add to it, and what names an endpoint that is not there is named with its line.
+func TestRunMadeUpEndpoints(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "chat.yaml")
+	text := "length: 60s\nclasses:\n  - {name: chat, rate: 5, prompt: [100, 300], output: [200, 400], patience: 30s}\nendpoints:\n  0: {down: [20s-30s, 40s-50s]}\n  1: {hang: 45s}\n"
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := lines(t, "run", name, "--endpoint", "2:leave=5s").Lines[0]
+	if o.Overall.Failed == 0 || o.Overall.Cancelled == 0 || 5*o.Endpoints[2].Picks > o.Endpoints[3].Picks {
+		t.Errorf("%+v\n%+v", o.Overall, o.Endpoints)
+	}
+	if code, _, errs := run(t, "run", name, "--endpoints", "1"); code != 1 || !strings.Contains(errs, "chat.yaml:6: there is no endpoint 1: --endpoints 1 makes them 0 to 0") {
 		t.Errorf("code %d: %s", code, errs)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/sim"
 	"pointsman.dev/pointsman/internal/sim/report"
 	"pointsman.dev/pointsman/internal/sim/trace"
@@ -20,11 +21,28 @@ type source struct {
 	name     string
 	trace    *trace.Trace // nil: scenario
 	scenario sim.Scenario
-	length   time.Duration // of the scenario; 0: 7 minutes
+	length   time.Duration        // of the scenario; 0: 7 minutes
+	sets     []config.SimEndpoint // what the workload's file and then the flags say of single endpoints
 }
 
 // source finds what the workload names.
 func (w *what) source() (*source, error) {
+	s, err := w.named()
+	if err != nil {
+		return nil, err
+	}
+	fleets, err := w.fleets()
+	if err != nil {
+		return nil, err
+	}
+	if err := known(s.sets, slices.Min(fleets)); err != nil {
+		return nil, err
+	}
+	s.sets = append(s.sets, w.sets...)
+	return s, nil
+}
+
+func (w *what) named() (*source, error) {
 	for _, s := range sim.Scenarios() {
 		if strings.EqualFold(s.ID, w.workload) {
 			return &source{name: s.ID + " " + s.Name, scenario: s}, nil
@@ -65,8 +83,15 @@ func (w *what) facts(s *source) []report.Fact {
 	}
 	add("fleet", "%s endpoints of %s, %d tokens of KV each, %d requests and %d tokens a step, %s", w.endpoints, w.profile, w.tokens, w.engine.MaxNumSeqs,
 		w.engine.MaxBatchedTokens, caching)
-	if w.down != "" {
-		add("down", "%s", w.down)
+	for _, e := range s.sets {
+		name := fmt.Sprintf("no. %d", e.First)
+		if e.Last > e.First {
+			name += fmt.Sprintf("-%d", e.Last)
+		}
+		add(name, "%s", e.Text)
+	}
+	if text := w.conditions(); text != "" {
+		add("besides", "%s", text)
 	}
 	if s.trace != nil {
 		add("good is", "first token within %v (%v from %d prompt tokens), %v per further token", w.replay.SLO, w.replay.LongSLO, w.replay.LongFrom, w.tpot)
@@ -77,6 +102,22 @@ func (w *what) facts(s *source) []report.Fact {
 	}
 	add("seeds", "%s", seeds)
 	return facts
+}
+
+// conditions says what is unusual about gateways, reports and clients.
+func (w *what) conditions() string {
+	var parts []string
+	add := func(when bool, format string, args ...any) {
+		if when {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	s := setting{Report: w.reports.Every, Gateways: w.gateways, Exchange: w.exchange}
+	add(s.Report > 0 || s.Gateways > 1, "%s", s)
+	add(w.reports.Delay > 0, "reports %v late", w.reports.Delay)
+	add(w.reports.Loss > 0, "%g %% of the reports lost", 100*w.reports.Loss)
+	add(w.patience > 0, "clients go away after %v", w.patience)
+	return strings.Join(parts, ", ")
 }
 
 func (w *what) speed() string {
@@ -120,15 +161,16 @@ func (w *what) runs(s *source, variants []variant) []*oneRun {
 					c.Length = s.length
 				}
 			}
-			c.Endpoints, c.Policy, c.Seed = sim.Fleet(v.fleet, w.engine), v.policy, w.first+uint64(k)
-			w.takeDown(c.Endpoints)
+			c.Endpoints, c.Policy, c.Seed = w.fleet(v.fleet, s.sets), v.policy, w.first+uint64(k)
+			c.Gateways, c.Exchange, c.Patience = w.gateways, w.exchange, w.patience
 			c.TPOT, c.Params = w.tpot, w.params
 			if w.tpot == 0 {
 				c.TPOT = -1
 			}
-			if c.Reports.Every == 0 {
-				c.Reports.Every = w.reports
+			if w.reports.Every > 0 {
+				c.Reports.Every = w.reports.Every
 			}
+			c.Reports.Delay, c.Reports.Loss = w.reports.Delay, w.reports.Loss
 			if s.trace != nil && (w.length == 0 || w.length > s.trace.Length(w.replay)) {
 				c.Length = s.trace.Length(w.replay) + 1 // the last request is one of them
 			}
@@ -160,6 +202,7 @@ func (w *what) all(ctx context.Context, runs []*oneRun, stderr io.Writer) ([]*si
 	}()
 	for i, r := range runs {
 		cfgs[i] = r.cfg
+		cfgs[i].Workload = bypassed(r.cfg.Workload, r.source.sets)
 		if r.source.trace == nil {
 			continue
 		}
@@ -168,7 +211,7 @@ func (w *what) all(ctx context.Context, runs []*oneRun, stderr io.Writer) ([]*si
 			return nil, err
 		}
 		replays[i] = replay
-		cfgs[i].Workload = replay.Workload
+		cfgs[i].Workload = bypassed(replay.Workload, r.source.sets)
 	}
 	results, err := sweep(ctx, cfgs, stderr)
 	if err != nil {

@@ -153,6 +153,7 @@ func merge(into, c *sim.Class) {
 	into.Refused += c.Refused
 	into.Unfinished += c.Unfinished
 	into.Failed += c.Failed
+	into.Excused += c.Excused
 	into.TTFT.Merge(&c.TTFT)
 	into.TPOT.Merge(&c.TPOT)
 	into.E2E.Merge(&c.E2E)

@@ -69,7 +69,7 @@ func (r *Recorder) Record(rec *sim.Record) {
 		return
 	}
 	r.s.Arrivals[i] += 1 / r.step.Seconds()
-	if rec.Outcome == sim.Cancelled {
+	if !rec.Counts(r.tpot) {
 		return
 	}
 	r.all[i]++
