@@ -2,9 +2,11 @@ package admin
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/pprof"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,11 +61,11 @@ func New(cfg Config) *Server {
 	if cfg.Metrics != nil {
 		s.mux.Handle("GET /metrics", cfg.Metrics)
 	}
-	s.mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	s.mux.HandleFunc("GET /debug/pprof/", bounded(pprof.Index))
 	s.mux.HandleFunc("GET /debug/pprof/cmdline", cmdline)
-	s.mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	s.mux.HandleFunc("GET /debug/pprof/profile", bounded(pprof.Profile))
 	s.mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	s.mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	s.mux.HandleFunc("GET /debug/pprof/trace", bounded(pprof.Trace))
 	s.mux.Handle("GET /debug/{$}", http.RedirectHandler("pprof/", http.StatusSeeOther))
 	if cfg.Dash == nil {
 		cfg.Dash = dash.Handler()
@@ -76,6 +78,20 @@ func New(cfg Config) *Server {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	s.mux.ServeHTTP(w, r)
+}
+
+// bounded refuses profiles that take longer than a minute: a trace that somebody forgot fills his disk and slows every request.
+func bounded(profile http.HandlerFunc) http.HandlerFunc {
+	const most = 60
+	return func(w http.ResponseWriter, r *http.Request) {
+		if text := r.URL.Query().Get("seconds"); text != "" {
+			if s, err := strconv.ParseFloat(text, 64); err != nil || !(s > 0 && s <= most) {
+				http.Error(w, fmt.Sprintf("seconds must be above 0 and at most %d", most), http.StatusBadRequest)
+				return
+			}
+		}
+		profile(w, r)
+	}
 }
 
 // cmdline is not served: a key could have been given as a flag.

@@ -57,6 +57,7 @@ func TestRoutes(t *testing.T) {
 	}{
 		{"GET", "/", 200}, {"HEAD", "/", 200}, {"GET", "/app.js", 200}, {"GET", "/style.css", 200}, {"GET", "/nope", 404},
 		{"GET", "/debug/pprof/", 200}, {"GET", "/debug/pprof/goroutine?debug=1", 200}, {"GET", "/debug/pprof/cmdline", 403},
+		{"GET", "/debug/pprof/profile?seconds=3600", 400}, {"GET", "/debug/pprof/trace?seconds=1e9", 400}, {"GET", "/debug/pprof/heap?seconds=x", 400},
 		{"GET", "/api/status", 200}, {"GET", "/api/explain", 404}, {"POST", "/api/status", 405}, {"POST", "/readyz", 405}, {"PUT", "/", 405},
 	} {
 		if w := get(s, c.method, c.path); w.Code != c.status {

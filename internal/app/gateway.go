@@ -127,7 +127,7 @@ func proxyConfig(cfg *config.Config, g *Gateway) proxy.Config {
 
 // access is where finished requests are written to.
 func (g *Gateway) access(cfg *config.Config) *telemetry.Access {
-	a := telemetry.NewAccess(g.log)
+	a := telemetry.NewAccess(g.log).CountLost(g.metrics)
 	if cfg.Log.PrefixHashes {
 		return a.WithPrefixes(g.salt)
 	}

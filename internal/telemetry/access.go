@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Access writes one line per finished request to a logger, at level info, or warn where the outcome is not the client's
@@ -14,7 +16,8 @@ import (
 type Access struct {
 	log   *slog.Logger
 	salt  *Salt
-	attrs sync.Pool // *[]slog.Attr
+	lost  prometheus.Counter // records that could not be written
+	attrs sync.Pool          // *[]slog.Attr
 }
 
 // NewAccess returns an Access that writes to log; nil switches it off.
@@ -27,6 +30,12 @@ func NewAccess(log *slog.Logger) *Access {
 // WithPrefixes makes records say which pieces of a prompt others have too, by hashes under salt; nil: they do not. It returns a.
 func (a *Access) WithPrefixes(salt *Salt) *Access {
 	a.salt = salt
+	return a
+}
+
+// CountLost makes m count the records that could not be written. It returns a.
+func (a *Access) CountLost(m *Metrics) *Access {
+	a.lost = m.lostRecords
 	return a
 }
 
@@ -49,7 +58,12 @@ func (a *Access) Log(r *Record) {
 	if a.salt != nil {
 		attrs = appendString(attrs, "prefix", a.salt.pieces(r.Blocks))
 	}
-	a.log.LogAttrs(context.Background(), level, "request", attrs...)
+	line := slog.NewRecord(time.Now(), level, "request", 0)
+	line.AddAttrs(attrs...)
+	// Not by way of the logger, which keeps to itself that a disk is full.
+	if err := a.log.Handler().Handle(context.Background(), line); err != nil && a.lost != nil {
+		a.lost.Inc()
+	}
 	clear(attrs)
 	*buf = attrs
 	a.attrs.Put(buf)

@@ -2,8 +2,11 @@ package telemetry
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
+	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -51,5 +54,23 @@ func TestUnknownPath(t *testing.T) {
 	NewAccess(slog.New(slog.NewTextHandler(&b, nil))).Log(&Record{ID: "x", UnknownPath: "/api/chat", Outcome: OutcomeClientError, CachedTokens: -1})
 	if !strings.Contains(b.String(), " unknown_path=/api/chat ") {
 		t.Error(b.String())
+	}
+}
+
+// noRoom is a disk without room.
+type noRoom struct{}
+
+func (noRoom) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestLostRecords: a record that cannot be written is counted, so that its absence can be told from the absence of requests.
+func TestLostRecords(t *testing.T) {
+	m := New(Build{})
+	for _, w := range []io.Writer{noRoom{}, io.Discard} {
+		NewAccess(slog.New(slog.NewTextHandler(w, nil))).CountLost(m).Log(&Record{ID: "r", Outcome: OutcomeOK})
+	}
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if !strings.Contains(w.Body.String(), "\npointsman_lost_access_records_total 1\n") {
+		t.Errorf("not counted once:\n%s", w.Body)
 	}
 }

@@ -32,6 +32,7 @@ type Metrics struct {
 
 	requests, prompt, generated, predicted, actual, actualPrompt *prometheus.CounterVec
 	picks, attempts, window, retries, wasted                     *prometheus.CounterVec
+	lostRecords                                                  prometheus.Counter
 	seconds, ttft, pickSeconds, estimate, waited                 *prometheus.HistogramVec
 
 	byRequest cache[requestKey, *requestHandles]
@@ -87,6 +88,7 @@ func New(b Build) *Metrics {
 	m.retries, m.wasted = counter(nameRetries), counter(nameWasted)
 	m.seconds, m.ttft, m.pickSeconds, m.estimate = histogram(nameRequestSeconds), histogram(nameTTFT), histogram(namePickSeconds), histogram(nameEstimate)
 	m.waited = histogram(nameQueueSeconds)
+	m.lostRecords = counter(nameLostRecords).WithLabelValues()
 	m.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(b), &m.pools)
 	return m
 }

@@ -43,6 +43,7 @@ const (
 	nameShed           = "pointsman_shed_requests_total"
 	nameWindow         = "pointsman_window_requests_total"
 	nameEstimate       = "pointsman_prompt_estimate_ratio"
+	nameLostRecords    = "pointsman_lost_access_records_total"
 
 	nameInFlight      = "pointsman_in_flight_requests"
 	nameState         = "pointsman_endpoint_state"
@@ -106,6 +107,8 @@ func requestDefinitions() []Definition {
 			Help: "Requests of models with several windows that did not simply go to the first pool, by how they ended in theirs: direct (certainly too long for a smaller one), resent (refused by a smaller one), refused (by all), overflow (the smaller one was full), no_endpoint (it had none)."},
 		{Name: nameEstimate, Kind: Histogram, Labels: []string{"pool"}, Buckets: ratioBuckets(),
 			Help: "Prompt tokens as estimated for the choice of a window, by those that the engine counted; models with one window are not estimated."},
+		{Name: nameLostRecords, Kind: Counter,
+			Help: "Access records that could not be written: a full disk, a closed pipe. The requests themselves are not affected."},
 	}
 }
 

@@ -136,6 +136,7 @@ func TestNames(t *testing.T) {
 		"pointsman_peer_bytes_total":                  "direction",
 		"pointsman_peer_full_states_total":            "direction",
 		"pointsman_peer_refused_total":                "",
+		"pointsman_lost_access_records_total":         "",
 		"pointsman_build_info":                        "version revision go_version",
 	}
 	families := page(t, full())
