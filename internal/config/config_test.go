@@ -197,8 +197,8 @@ func TestSuggestions(t *testing.T) {
 		{"prefixx", "prefix"}, {"pre fix", "prefix"}, {"perfix", "prefix"}, {"least-request", "least_request"}, {"leastRequest", "least_request"},
 		{"LEAST_REQUEST", "least_request"}, {"atuo", "auto"}, {"x", ""}, {"", ""}, {"weighted", ""},
 	} {
-		if got := closest(c.text, policies()); got != c.want {
-			t.Errorf("closest(%q) = %q, want %q", c.text, got, c.want)
+		if got := Closest(c.text, policies()); got != c.want {
+			t.Errorf("Closest(%q) = %q, want %q", c.text, got, c.want)
 		}
 	}
 }

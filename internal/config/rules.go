@@ -205,7 +205,7 @@ func (d *decoder) knownPool(v value, name string, known []string, all bool) {
 		return
 	}
 	hint := "there is none at all"
-	if near := closest(name, known); near != "" {
+	if near := Closest(name, known); near != "" {
 		hint = "did you mean " + near + "?"
 	} else if len(known) > 0 {
 		hint = "there is " + clip(fmt.Sprintf("%v", known))

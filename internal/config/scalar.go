@@ -63,7 +63,7 @@ func (d *decoder) oneOf(v value, words []string) (int, bool) {
 		}
 	}
 	hint := toDefault
-	if near := closest(v.text, words); near != "" {
+	if near := Closest(v.text, words); near != "" {
 		hint = "did you mean " + near + "?"
 	} else if near := otherValues()[normal(v.text)]; slices.Contains(words, near) {
 		hint = "did you mean " + near + "?"

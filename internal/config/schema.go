@@ -121,7 +121,7 @@ func poolFields(p *Pool) []field {
 		{"hold", func(d *decoder, v value) { d.pause(v, &p.Hold, 0, longest) }},
 		{"warm", func(d *decoder, v value) { d.warm(v, &p.Warm) }},
 		{"overflow", func(d *decoder, v value) {
-			if v.kind == kindText && closest(v.text, []string{"true", "false", "yes", "no", "on", "off"}) == "" {
+			if v.kind == kindText && Closest(v.text, []string{"true", "false", "yes", "no", "on", "off"}) == "" {
 				d.fail(v, "want true or false", "write true: the next pool is the one after it in models[].pools")
 				return
 			}

@@ -160,7 +160,7 @@ func unknownKey(key, path string, fields []field) (rule, hint string) {
 		}
 		return rule, "did you mean " + near + "?"
 	}
-	if near := closest(key, all); near != "" {
+	if near := Closest(key, all); near != "" {
 		return rule, "did you mean " + near + "?"
 	}
 	if at := elsewhere(plain, path); at != "" {
@@ -204,8 +204,8 @@ func normal(key string) string {
 	return b.String()
 }
 
-// closest returns the word that text is probably a misspelling of, or "".
-func closest(text string, words []string) string {
+// Closest returns the word that text is probably a misspelling of, or "".
+func Closest(text string, words []string) string {
 	text = normal(clip(text))
 	if slices.Contains(words, text) {
 		return text

@@ -79,13 +79,10 @@ func runTrace(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 // mixed parses flags that may stand before, between and after other words, and returns those.
 func mixed(fs *flag.FlagSet, args []string) (words []string, code int, done bool) {
 	for {
-		err := fs.Parse(args)
-		switch {
-		case errors.Is(err, flag.ErrHelp):
-			return nil, 0, true
-		case err != nil:
-			return nil, 2, true
-		case fs.NArg() == 0:
+		if code, done := parse(fs, args); done {
+			return nil, code, true
+		}
+		if fs.NArg() == 0 {
 			return words, 0, false
 		}
 		words = append(words, fs.Arg(0))
@@ -101,7 +98,7 @@ func (w *what) flags(fs *flag.FlagSet) {
 	fs.IntVar(&w.engine.BlockSize, "block-size", w.engine.BlockSize, "`tokens` per KV block")
 	fs.IntVar(&w.engine.MaxNumSeqs, "max-num-seqs", w.engine.MaxNumSeqs, "`requests` that an endpoint runs at once")
 	fs.IntVar(&w.engine.MaxBatchedTokens, "max-num-batched-tokens", w.engine.MaxBatchedTokens, "`tokens` of one engine step")
-	fs.BoolVar(&w.engine.PrefixCaching, "prefix-caching", true, "endpoints reuse what they computed of a prompt's beginning")
+	fs.BoolVar(&w.engine.PrefixCaching, "prefix-caching", true, "endpoints reuse what they computed of a prompt's beginning; --prefix-caching=false: they do not")
 	fs.StringVar(&w.policies, "policy", sim.Ours().Name, "`names` of policies, separated by commas: all, ours, baselines, or single ones")
 	fs.BoolVar(&w.compare, "compare", false, "the gateway's policy against every published one")
 	fs.StringVar(&w.gates, "gates", "default", "when an endpoint is full: default, strict or off")

@@ -35,6 +35,25 @@ func TestWrongUsageIsTwo(t *testing.T) {
 	}
 }
 
+// A wrong flag costs one line that says what may have been meant, not a page of help.
+func TestWrongFlag(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"run a --endpoint-number 4", "there is no flag --endpoint-number: did you mean --endpoint?"},
+		{"run a --kv_tokens 4", "there is no flag --kv_tokens: did you mean --kv-tokens?"},
+		{"run --gateway 3 a", "there is no flag --gateway: did you mean --gateways?"},
+		{"compare --polices lpwl", "did you mean --policies?"},
+		{"run a --zzz", "there is no flag --zzz (see pointsman sim run --help)"},
+		{"run a --rate fast", `invalid value "fast" for --rate: parse error`},
+		{"run a --ttft 2", `invalid value "2" for --ttft: parse error`},
+		{"record a --seeds", "there is no flag --seeds"},
+	} {
+		code, out, errs := run(t, strings.Fields(c.args)...)
+		if code != 2 || out != "" || !strings.Contains(errs, c.want) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: code %d, %q, want %s", c.args, code, errs, c.want)
+		}
+	}
+}
+
 func TestHelp(t *testing.T) {
 	if code, out, _ := run(t, "--help"); code != 0 || !strings.Contains(out, "compare") {
 		t.Errorf("code %d: %s", code, out)
