@@ -68,7 +68,7 @@ func TestDrain(t *testing.T) {
 	k.send(requestHeaders("POST", chat, false))
 	k.send(requestBody(`{"model":"m","stream":true}`, true))
 	k.picked()
-	k.body(false)
+	k.body()
 	k.answerHeaders("200", "text/event-stream", false)
 	r.server.Leave()
 	done := make(chan struct{})
@@ -100,7 +100,7 @@ func TestDrainBeforeTheAnswer(t *testing.T) {
 	k.send(requestHeaders("POST", chat, false))
 	k.send(requestBody(chatBody, true))
 	k.picked()
-	k.body(false)
+	k.body()
 	r.server.CutAll()
 	if no := k.refused(); no.GetStatus().GetCode() != 503 || mutated(no.GetHeaders(), headerReason) != "shutdown" || mutated(no.GetHeaders(), headerNoRetry) != "false" {
 		t.Errorf("refused with %v", no)

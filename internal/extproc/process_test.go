@@ -22,7 +22,7 @@ func TestSplitBody(t *testing.T) {
 	if common.ClearRouteCache {
 		t.Error("the route is looked for again, though no header of the client steers it")
 	}
-	if got := c.body(false); got != chatBody {
+	if got := c.body(); got != chatBody {
 		t.Errorf("came back as %q", got)
 	}
 	c.answerHeaders("200", "application/json", false)
@@ -127,7 +127,7 @@ func TestSubset(t *testing.T) {
 				if first(pick) != c.want {
 					t.Errorf("picked %s, want %s", pick, c.want)
 				}
-				k.body(false)
+				k.body()
 				k.end()
 			})
 		}
@@ -166,7 +166,7 @@ func TestStream(t *testing.T) {
 	c.send(requestHeaders("POST", chat, false))
 	c.send(requestBody(`{"model":"m","stream":true,"messages":[]}`, true))
 	c.picked()
-	c.body(false)
+	c.body()
 	m := c.answerHeaders("200", "text/event-stream; charset=utf-8", false, "server", "uvicorn", "x-data-parallel-rank", "3", "x-where", "10.0.0.1:8000 10.0.0.2:8000")
 	if mutated(m, headerID) == "" || strings.Join(m.RemoveHeaders, " ") != "server x-data-parallel-rank x-where" {
 		t.Errorf("the answer's headers become %v", m)
@@ -190,30 +190,6 @@ func TestStream(t *testing.T) {
 	c.close()
 	rec := r.record()
 	if rec["outcome"] != "ok" || rec["prompt_tokens"] != "7" || rec["output_tokens"] != "10" || rec["actual_hit_tokens"] != "4" || rec["ttft_seconds"] == "" {
-		t.Errorf("record %v", rec)
-	}
-}
-
-// TestTrailers: both kinds are answered, behind the body that they follow.
-func TestTrailers(t *testing.T) {
-	r := newRig(t, endpoints(2))
-	c := r.call()
-	c.send(requestHeaders("POST", chat, false))
-	c.send(requestBody(chatBody, false))
-	c.send(requestTrailers())
-	c.picked()
-	if got := c.body(true); got != chatBody {
-		t.Errorf("came back as %q", got)
-	}
-	c.answerHeaders("200", "application/json", false)
-	c.send(responseBody(`{}`, false))
-	c.piece()
-	c.send(responseTrailers())
-	if m := c.recv(); m.GetResponseTrailers() == nil {
-		t.Errorf("want an answer to the trailers, got %v", m)
-	}
-	c.close()
-	if rec := r.record(); rec["outcome"] != "ok" {
 		t.Errorf("record %v", rec)
 	}
 }
@@ -258,7 +234,7 @@ func TestRename(t *testing.T) {
 			k.send(requestHeaders("POST", chat, false, c.header, c.value))
 			k.send(requestBody(c.body, true))
 			k.picked()
-			if got := k.body(false); got != c.want {
+			if got := k.body(); got != c.want {
 				t.Errorf("came back as %s", got)
 			}
 			k.end()
@@ -273,7 +249,7 @@ func TestServed(t *testing.T) {
 	k.send(requestHeaders("POST", chat, false))
 	k.send(requestBody(chatBody, true))
 	pick, _ := k.picked()
-	k.body(false)
+	k.body()
 	second := strings.Split(pick, ",")[1]
 	k.send(withMeta(responseHeaders("200", "application/json", false), "envoy.lb", keyServed, second))
 	k.recv()
@@ -307,7 +283,7 @@ func TestLargeBody(t *testing.T) {
 			k.send(requestBody(p, rest == ""))
 		}
 		k.picked()
-		if got := k.body(false); got != body {
+		if got := k.body(); got != body {
 			t.Errorf("%d bytes came back as %d others", len(body), len(got))
 		}
 		k.end()
@@ -349,7 +325,7 @@ func TestEarlyEnd(t *testing.T) {
 			k.send(requestHeaders("POST", chat, false))
 			k.send(requestBody(`{"model":"m","stream":true}`, true))
 			k.picked()
-			k.body(false)
+			k.body()
 			k.answerHeaders("200", "text/event-stream", false)
 			var got strings.Builder
 			for _, e := range c.events {
@@ -389,7 +365,7 @@ func TestStreamEndsEarly(t *testing.T) {
 	steps := []func(k *call){
 		func(k *call) { k.send(requestHeaders("POST", chat, false)) },
 		func(k *call) { k.send(requestBody(chatBody[:10], false)) },
-		func(k *call) { k.send(requestBody(chatBody[10:], true)); k.picked(); k.body(false) },
+		func(k *call) { k.send(requestBody(chatBody[10:], true)); k.picked(); k.body() },
 		func(k *call) { k.answerHeaders("200", "text/event-stream", false) },
 		func(k *call) { k.send(responseBody("data: {}\n\n", false)); k.piece() },
 	}
@@ -437,7 +413,7 @@ func TestErrors(t *testing.T) {
 		k.send(requestHeaders("POST", chat, false))
 		k.send(requestBody(chatBody, true))
 		k.picked()
-		k.body(false)
+		k.body()
 		m := k.answerHeaders(c.status, "application/json", false)
 		if got := mutated(m, headerNoRetry) == "false"; got != c.noRetry {
 			t.Errorf("%s: x-should-retry is false: %v", c.status, got)

@@ -120,6 +120,9 @@ func (x *stream) requestBody(in *extprocv3.ProcessingRequest, b *extprocv3.HttpB
 		x.Rec.BytesIn += int64(len(b.GetBody()))
 		return x.reply.requestBody(x.out)
 	}
+	if x.Body == nil && x.requestMode == modeDuplex && x.Booked {
+		return nil // Envoy, since 1.35, says the last piece of some large bodies twice
+	}
 	if x.Body == nil {
 		return errOrder // the body had ended
 	}
@@ -164,9 +167,7 @@ func (x *stream) requestTrailers(in *extprocv3.ProcessingRequest) error {
 	}
 	x.hints(in)
 	if x.waiting {
-		if err := x.decide(false); err != nil || x.over {
-			return err
-		}
+		return x.decide(false)
 	}
 	return x.reply.requestTrailers(x.out)
 }
@@ -279,11 +280,21 @@ func (x *stream) forward(whole bool) error {
 		return x.reply.picked(x.out, m, pick)
 	}
 	x.waiting = false
-	if err := x.reply.picked(x.out, m, pick); err != nil || x.Body == nil {
-		return err
+	if x.Body == nil {
+		return x.reply.picked(x.out, m, pick)
 	}
 	defer x.drop()
-	return x.sendBody(whole)
+	if !whole {
+		all, err := x.all()
+		if err != nil {
+			return err
+		}
+		return x.reply.pickedInstead(x.out, m, pick, all)
+	}
+	if err := x.reply.picked(x.out, m, pick); err != nil {
+		return err
+	}
+	return x.sendBody()
 }
 
 // forwardBuffered answers the one message that held the whole body.
@@ -291,18 +302,24 @@ func (x *stream) forwardBuffered(m *extprocv3.HeaderMutation, pick metadata) err
 	defer x.drop()
 	var changed []byte
 	if x.renamed() {
-		r, err := x.Body.Open()
-		if err != nil {
-			return x.bodyError(err)
-		}
-		defer func() { _ = r.Close() }()
-		changed = make([]byte, x.Body.Length())
-		if err := readFull(r, changed); err != nil {
-			return x.bodyError(err)
+		var err error
+		if changed, err = x.all(); err != nil {
+			return err
 		}
 		setLength(m, len(changed))
 	}
 	return x.reply.pickedWithBody(x.out, m, pick, changed)
+}
+
+// all is the body as it goes out.
+func (x *stream) all() ([]byte, error) {
+	r, err := x.Body.Open()
+	if err != nil {
+		return nil, x.bodyError(err)
+	}
+	defer func() { _ = r.Close() }()
+	b := make([]byte, x.Body.Length())
+	return b, x.bodyError(readFull(r, b))
 }
 
 // renamed reports whether the body names another model than the client did.
@@ -314,8 +331,8 @@ func (x *stream) drop() {
 	x.Body = nil
 }
 
-// sendBody gives the body back in pieces. last says that no trailers follow.
-func (x *stream) sendBody(last bool) error {
+// sendBody gives the body back in pieces.
+func (x *stream) sendBody() error {
 	r, err := x.Body.Open()
 	if err != nil {
 		return x.bodyError(err)
@@ -324,7 +341,7 @@ func (x *stream) sendBody(last bool) error {
 	buf := x.srv.chunks.Get().(*[chunkSize]byte)
 	defer x.srv.chunks.Put(buf)
 	left := x.Body.Length()
-	if left == 0 && last {
+	if left == 0 {
 		return x.reply.requestChunk(x.out, nil, true)
 	}
 	for left > 0 {
@@ -333,7 +350,7 @@ func (x *stream) sendBody(last bool) error {
 			return status.Error(codes.Internal, fmt.Sprintf("giving a request body back: %v", err))
 		}
 		left -= int64(len(piece))
-		if err := x.reply.requestChunk(x.out, piece, last && left == 0); err != nil {
+		if err := x.reply.requestChunk(x.out, piece, left == 0); err != nil {
 			return err
 		}
 	}

@@ -15,8 +15,9 @@ import (
 type answer struct {
 	flight.Answer
 	retryAfter string
-	error      []byte // beginning of the body of an error
-	cut        bool   // the client was told that the answer is not complete: nothing more goes out
+	error      []byte                    // beginning of the body of an error
+	held       *extprocv3.HeaderMutation // of the headers, which wait for the body: it says what a 503 means
+	cut        bool                      // the client was told that the answer is not complete: nothing more goes out
 }
 
 // responseHead is what is read of an answer's headers.
@@ -78,6 +79,9 @@ func (x *stream) responseHeaders(in *extprocv3.ProcessingRequest, h *extprocv3.H
 	m := x.responseMutation(&q)
 	if h.GetEndOfStream() {
 		x.finish()
+	} else if q.status == 503 && x.responseMode == modeDuplex && flight.MediaType(q.contentType) == "text/plain" {
+		a.held = m
+		return nil
 	}
 	return x.reply.responseHeaders(x.out, m)
 }
@@ -116,8 +120,27 @@ func (x *stream) responseBody(b *extprocv3.HttpBody) error {
 	out := x.observe(piece)
 	if end || x.responseMode == modeBuffer {
 		out = append(out[:len(out):len(out)], x.finish()...)
+	} else if x.responseMode == modePartial {
+		x.responseMode = modeNone // it was larger than Envoy's buffer, and the rest is not shown
+		return x.reply.responseBody(x.out)
+	}
+	if err := x.letGo(); err != nil {
+		return err
 	}
 	return x.pass(piece, out, end)
+}
+
+// letGo answers the headers if they wait for the body, of which a piece is there now.
+func (x *stream) letGo() error {
+	m := x.answer.held
+	if m == nil {
+		return nil
+	}
+	x.answer.held = nil
+	if mayHaveRun(x.answer.error) {
+		set(m, headerNoRetry, "false")
+	}
+	return x.reply.responseHeaders(x.out, m)
 }
 
 // observe reads a piece beside the copy and returns what of it may go out.
@@ -182,11 +205,20 @@ func (x *stream) refused() {
 	a.Refusal(&x.Flight, a.Status, a.retryAfter, a.error)
 }
 
+// lost begins Envoy's own answer where it got none.
+const lost = "upstream connect error or disconnect/reset before headers"
+
 // unreached reports whether an answer is Envoy's own about an endpoint that it could not reach.
 func unreached(status int, body []byte) bool {
 	text := string(body)
-	return status == 503 && strings.HasPrefix(text, "upstream connect error or disconnect/reset before headers") &&
+	return status == 503 && strings.HasPrefix(text, lost) &&
 		(strings.Contains(text, "connection failure") || strings.Contains(text, "connection timeout"))
+}
+
+// mayHaveRun reports whether an answer with status 503 is Envoy's own about an endpoint that had got the request: no client must send
+// it again by itself, as it may do after other answers of this status.
+func mayHaveRun(body []byte) bool {
+	return strings.HasPrefix(string(body), lost) && !unreached(503, body) && !strings.Contains(string(body), "reset reason: overflow")
 }
 
 // cut ends the answer as e tells the client; ours says that the gateway ended it. It returns what the client is to be sent.
@@ -213,7 +245,11 @@ func (x *stream) pass(piece, out []byte, end bool) error {
 // responseTrailers ends an answer that did not say that it ended.
 func (x *stream) responseTrailers() error {
 	if x.listened {
-		if last := x.finish(); len(last) > 0 && x.responseMode == modeDuplex {
+		last := x.finish()
+		if err := x.letGo(); err != nil {
+			return err
+		}
+		if len(last) > 0 && x.responseMode == modeDuplex {
 			if err := x.reply.responseChunk(x.out, last, false); err != nil {
 				return err
 			}

@@ -189,14 +189,11 @@ func (c *call) refused() *extprocv3.ImmediateResponse {
 }
 
 // body takes the body that comes back, up to its end.
-func (c *call) body(trailers bool) string {
+func (c *call) body() string {
 	c.t.Helper()
 	var b strings.Builder
 	for {
 		m := c.recv()
-		if trailers && m.GetRequestTrailers() != nil {
-			return b.String()
-		}
 		s := m.GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
 		if s == nil {
 			c.t.Fatalf("want a piece of the body, got %v", m)
@@ -206,9 +203,6 @@ func (c *call) body(trailers bool) string {
 		}
 		b.Write(s.Body)
 		if s.EndOfStream {
-			if trailers {
-				c.t.Fatal("the body ends before its trailers")
-			}
 			return b.String()
 		}
 	}
