@@ -62,10 +62,10 @@ func TestCrowd(t *testing.T) {
 	never := make(chan struct{})
 	deaf := modelServer(t, "deaf", func(http.ResponseWriter, *http.Request) { <-never })
 	t.Cleanup(func() { close(never) }) // before the server's own
-	p := serveFile(t, fmt.Sprintf("limit: 60s\npools:\n  - {name: good, endpoints: [%s]}\n  - {name: mute, endpoints: [%s]}\n  - {name: deaf, endpoints: [%s]}\n",
+	p := serveFile(t, fmt.Sprintf("limit: 10m\npools:\n  - {name: good, endpoints: [%s]}\n  - {name: mute, endpoints: [%s]}\n  - {name: deaf, endpoints: [%s]}\n",
 		good.URL, mute.URL, deaf.URL))
 	of := &process{cmd: p.cmd, url: p.api}
-	eventually(t, 10*time.Second, func() string {
+	eventually(t, patience, func() string {
 		if _, err := readEvents(p.api, "", 1, true); err != nil {
 			return err.Error()
 		}
@@ -147,7 +147,7 @@ func late(gaps []time.Duration) []time.Duration {
 func probe(ctx context.Context, all *sync.WaitGroup, base string) <-chan []time.Duration {
 	out := make(chan []time.Duration, 1)
 	all.Go(func() {
-		c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+		c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 		var times []time.Duration
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
@@ -221,7 +221,7 @@ func (p *program) gauges(t *testing.T) map[string]float64 {
 
 func (p *program) inFlight(t *testing.T, n float64) {
 	t.Helper()
-	eventually(t, 30*time.Second, func() string {
+	eventually(t, patience, func() string {
 		if now := p.gauges(t)["pointsman_in_flight_requests"]; now != n {
 			return fmt.Sprintf("%v requests are in flight, want %v", now, n)
 		}
@@ -234,7 +234,7 @@ func (p *program) backTo(t *testing.T, before map[string]float64) {
 	t.Helper()
 	var now map[string]float64
 	begun := time.Now()
-	eventually(t, 15*time.Second, func() string {
+	eventually(t, patience, func() string {
 		now = p.gauges(t)
 		for name, slack := range map[string]float64{"go_goroutines": 20, "process_open_fds": 10, "pointsman_in_flight_requests": 0, "process_resident_memory_bytes": returnBudget} {
 			if now[name] > before[name]+slack {

@@ -30,8 +30,8 @@ const (
 	cutEnd     = "the model server ended the stream before the answer was complete"
 	cutGone    = "the model server went away while it worked on the request; the request may have been processed and was not sent again"
 	cutDrain   = "the gateway is shutting down and its drain time is over"
-	cutIdle    = "the model server's stream was silent for longer than the gateway's limit: 300ms (idle in the configuration of pointsman)"
-	cutTotal   = "the request took longer than the gateway's time limit: 700ms (limit in the configuration of pointsman)"
+	cutIdle    = "the model server's stream was silent for longer than the gateway's limit: 1s (idle in the configuration of pointsman)"
+	cutTotal   = "the request took longer than the gateway's time limit: 2s (limit in the configuration of pointsman)"
 	cutFirst   = "the model server sent nothing within the gateway's limit for the first byte: 300ms (first_byte in the configuration of pointsman)"
 	cutWhole   = "the model server's answer broke off before it was whole; the request may have been processed to its end and was not sent again"
 	cutNoReply = "the model server closed the connection before it answered; the request may have been processed and was not sent again"
@@ -65,14 +65,14 @@ func streamCases() []cutCase {
 		{name: "early end by closing", play: func(w *wire, d *dialect) {
 			w.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n" + d.sofar())
 		}, added: event("upstream_eof", "server_error", cutEnd), outcome: "cut", state: "ejected"},
-		{name: "idle limit", top: "idle: 300ms\n", play: func(w *wire, d *dialect) { begin(w, d); w.hang() },
+		{name: "idle limit", top: "idle: 1s\n", play: func(w *wire, d *dialect) { begin(w, d); w.hang() },
 			added: event("stream_idle_timeout", "timeout_error", cutIdle), outcome: "timeout", state: "ready"},
 		{name: "first byte limit", top: "first_byte: 300ms\n", play: func(w *wire, d *dialect) { w.say(streamHead); w.hang() },
 			passed: func(*dialect) string { return "" },
 			added:  event("first_byte_timeout", "timeout_error", cutFirst), outcome: "timeout", state: "ready"},
-		{name: "total limit", top: "limit: 700ms\n", play: func(w *wire, d *dialect) { begin(w, d); w.hang() },
+		{name: "total limit", top: "limit: 2s\n", play: func(w *wire, d *dialect) { begin(w, d); w.hang() },
 			added: event("total_timeout", "timeout_error", cutTotal), outcome: "timeout", state: "ready"},
-		{name: "total limit inside an event", top: "limit: 700ms\n", play: func(w *wire, d *dialect) { begin(w, d); w.chunks(d.open); w.hang() },
+		{name: "total limit inside an event", top: "limit: 2s\n", play: func(w *wire, d *dialect) { begin(w, d); w.chunks(d.open); w.hang() },
 			passed: func(d *dialect) string { return d.sofar() + d.open }, open: true,
 			added: event("total_timeout", "timeout_error", cutTotal), outcome: "timeout", state: "ready"},
 		{name: "endpoint gone", play: func(w *wire, d *dialect) { begin(w, d); w.hang() }, during: gone,
@@ -130,9 +130,9 @@ func pieceCases() []cutCase {
 			time.Sleep(300 * time.Millisecond) // silence is what an answer in one piece begins with
 			w.say(sized(len(d.whole)) + d.whole)
 		}, passed: whole, own: true, clean: true, outcome: "ok", state: "ready"},
-		{name: "total limit", top: "limit: 700ms\n", play: func(w *wire, _ *dialect) { w.hang() }, status: 504, clean: true,
+		{name: "total limit", top: "limit: 2s\n", play: func(w *wire, _ *dialect) { w.hang() }, status: 504, clean: true,
 			added: own("total_timeout", "timeout_error", cutTotal), outcome: "timeout", state: "ready"},
-		{name: "total limit in the body", top: "limit: 700ms\n", play: func(w *wire, d *dialect) { begin(w, d); w.hang() },
+		{name: "total limit in the body", top: "limit: 2s\n", play: func(w *wire, d *dialect) { begin(w, d); w.hang() },
 			status: 504, clean: true, added: own("total_timeout", "timeout_error", cutTotal), outcome: "timeout", state: "ready"},
 		{name: "endpoint gone", play: func(w *wire, _ *dialect) { w.hang() }, during: gone, status: 502, clean: true,
 			added: own("upstream_gone", "server_error", cutGone), outcome: "upstream_error", state: "gone"},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -48,12 +49,37 @@ func sized(n int) string {
 func (w *wire) wait() {
 	select {
 	case <-w.seen:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 	}
 }
 
-// settle gives the gateway time to read what was sent: its client, whom wait asks, does not see any of it.
-func (w *wire) settle() { time.Sleep(100 * time.Millisecond) }
+// settle waits until the gateway has read what was sent: its client, whom wait asks, does not see any of it.
+func (w *wire) settle() {
+	for end := time.Now().Add(patience); w.unread() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// unread reports whether bytes are on their way to the other end of the connection, or lie there unread, by the system's own list.
+func (w *wire) unread() bool {
+	here, there := w.LocalAddr().(*net.TCPAddr).Port, w.RemoteAddr().(*net.TCPAddr).Port
+	list, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		time.Sleep(100 * time.Millisecond) // this system has none
+		return false
+	}
+	for line := range strings.Lines(string(list)) {
+		f := strings.Fields(line)
+		from, to := fmt.Sprintf("0100007F:%04X", here), fmt.Sprintf("0100007F:%04X", there)
+		if len(f) < 5 || (f[1] != from || f[2] != to) && (f[1] != to || f[2] != from) {
+			continue
+		}
+		if f[4] != "00000000:00000000" { // sent and not acknowledged, received and not read
+			return true
+		}
+	}
+	return false
+}
 
 // reset closes the connection with a TCP reset.
 func (w *wire) reset() {
@@ -167,7 +193,7 @@ func (r *cutRig) send(http2 bool, q *http.Request) *http.Response {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	if err = q.Write(conn); err != nil {
 		r.t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func runPage(t *testing.T, root, bin, page string, lines []string) {
 				cmd += " --listen " + places["127.0.0.1:8080"] + " --admin " + places["127.0.0.1:9090"]
 			}
 			serving, pid = background(t, dir, cmd, places["127.0.0.1:8080"])
-			eventually(t, 10*time.Second, func() string {
+			eventually(t, patience, func() string {
 				r, err := http.Get("http://" + places["127.0.0.1:9090"] + "/readyz")
 				if err != nil {
 					return err.Error()
@@ -166,14 +166,14 @@ func background(t *testing.T, dir, line, addr string) (end context.CancelFunc, p
 			go func() { cmd.Wait(); close(done) }()
 			select {
 			case <-done:
-			case <-time.After(time.Second): // a vLLM server waits for its clients without end, and vllmsim with it
+			case <-time.After(time.Second): // enough for a gateway; a vLLM server waits for its clients without end, and vllmsim with it
 				cmd.Process.Kill()
 				<-done
 			}
 		}
 	}
 	t.Cleanup(end)
-	eventually(t, 15*time.Second, func() string {
+	eventually(t, patience, func() string {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			return fmt.Sprintf("%s: %v", line, err)

@@ -63,7 +63,7 @@ func openWith(t *testing.T, client *http.Client, p *program, n, tokens int) func
 // ready waits until p is ready.
 func ready(t *testing.T, p *program) {
 	t.Helper()
-	eventually(t, 5*time.Second, func() string { return notStatus(p.admin+"/readyz", 200) })
+	eventually(t, patience, func() string { return notStatus(p.admin+"/readyz", 200) })
 }
 
 // notStatus says what a GET got instead of status, "" if it got that.
@@ -87,17 +87,12 @@ func signal(t *testing.T, p *program, s syscall.Signal) {
 }
 
 // exits waits for the program's end, which must be success.
-func exits(t *testing.T, p *program, within time.Duration) {
+func exits(t *testing.T, p *program) {
 	t.Helper()
 	end := make(chan error, 1)
 	go func() { end <- p.cmd.Wait() }()
-	select {
-	case err := <-end:
-		if err != nil {
-			t.Errorf("the program ended with %v", err)
-		}
-	case <-time.After(within):
-		t.Fatalf("the program is still there after %v", within)
+	if err := receive(t, end, "the program is still there"); err != nil {
+		t.Errorf("the program ended with %v", err)
 	}
 }
 
@@ -114,14 +109,14 @@ func drained(t *testing.T, top string) *program {
 
 // SIGTERM: not ready at once, requests served for drain_delay and told to reconnect, running streams finish, success.
 func TestTermFinishesStreams(t *testing.T) {
-	p := drained(t, "drain_delay: 2s\n")
+	p := drained(t, "drain_delay: 5s\n") // less than the streams take
 	kept := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
 	if a := post(kept, nil, p.api+"/v1/chat/completions", chatBody([]message{{"user", "hello"}}, 4)); a.status != 200 {
 		t.Fatalf("status %d", a.status)
 	}
 	streams := open(t, p, 20, 300)
 	signal(t, p, syscall.SIGTERM)
-	eventually(t, time.Second, func() string { return notStatus(p.admin+"/readyz", 503) })
+	eventually(t, patience, func() string { return notStatus(p.admin+"/readyz", 503) })
 	if not := notStatus(p.admin+"/healthz", 200); not != "" {
 		t.Errorf("/healthz: %s: a kubelet would kill it", not)
 	}
@@ -134,7 +129,7 @@ func TestTermFinishesStreams(t *testing.T) {
 	if r.StatusCode != 200 || !r.Close {
 		t.Errorf("a request within drain_delay: status %d, told to reconnect: %v", r.StatusCode, r.Close)
 	}
-	eventually(t, time.Second, func() string { // the client has its answer a moment before the gateway has done with it
+	eventually(t, patience, func() string { // the client has its answer a moment before the gateway has done with it
 		if n := gaugeOf(t, p, "pointsman_draining_requests"); n != 20 {
 			return fmt.Sprintf("pointsman_draining_requests is %v, want 20", n)
 		}
@@ -145,7 +140,7 @@ func TestTermFinishesStreams(t *testing.T) {
 			t.Errorf("stream %d ended with %v: %.200s", i, e.err, e.rest)
 		}
 	}
-	exits(t, p, 5*time.Second)
+	exits(t, p)
 	if line := p.waitLog(t, "msg=draining"); !strings.Contains(line, "in_flight.requests=20") || !strings.Contains(line, "in_flight.oldest=") {
 		t.Errorf("the log says %s", line)
 	}
@@ -195,8 +190,8 @@ func TestTermCutsWhatIsLeft(t *testing.T) {
 	begun := time.Now()
 	signal(t, p, syscall.SIGTERM)
 	mustBeCut(t, streams())
-	exits(t, p, 5*time.Second)
-	if took := time.Since(begun); took < 500*time.Millisecond || took > 4*time.Second {
+	exits(t, p)
+	if took := time.Since(begun); took < 500*time.Millisecond {
 		t.Errorf("it took %v with a drain of 500ms", took)
 	}
 	if line := p.waitLog(t, "some requests were cut"); !strings.Contains(line, "cut=20") {
@@ -206,18 +201,14 @@ func TestTermCutsWhatIsLeft(t *testing.T) {
 
 // A second SIGTERM cuts at once, in the delay or in the drain, with error events all the same.
 func TestSecondTermCutsAtOnce(t *testing.T) {
-	for _, delay := range []string{"0", "20s"} {
-		p := drained(t, "drain_delay: "+delay+"\n")
+	for _, delay := range []string{"0", "10m"} {
+		p := drained(t, "limit: 20m\ndrain: 10m\ndrain_delay: "+delay+"\n")
 		streams := open(t, p, 5, 5000)
 		signal(t, p, syscall.SIGTERM)
 		p.waitLog(t, "msg=draining")
-		begun := time.Now()
 		signal(t, p, syscall.SIGTERM)
 		mustBeCut(t, streams())
-		exits(t, p, 5*time.Second)
-		if took := time.Since(begun); took > 4*time.Second {
-			t.Errorf("drain_delay %s: it took %v", delay, took)
-		}
+		exits(t, p)
 	}
 }
 
@@ -225,12 +216,12 @@ func TestSecondTermCutsAtOnce(t *testing.T) {
 // error event; both after the limit, which every answer advertises.
 func TestLimitOfTheProgram(t *testing.T) {
 	p := drained(t, "limit: 5s\n")
-	client := &http.Client{Timeout: 20 * time.Second}
+	client := &http.Client{Timeout: patience}
 	var all sync.WaitGroup
 	all.Go(func() {
 		begun := time.Now()
 		a := post(client, nil, p.api+"/v1/chat/completions", chatBody([]message{{"user", "one piece"}}, 5000))
-		if took := time.Since(begun); a.status != 504 || !strings.Contains(string(a.body), "5s (limit in the configuration") || took < 5*time.Second || took > 8*time.Second {
+		if took := time.Since(begun); a.status != 504 || !strings.Contains(string(a.body), "5s (limit in the configuration") || took < 5*time.Second {
 			t.Errorf("status %d after %v: %s", a.status, took, a.body)
 		}
 		if a.header.Get("X-Pointsman-Limit") != "5" || a.header.Get("X-Should-Retry") != "false" {
@@ -240,7 +231,7 @@ func TestLimitOfTheProgram(t *testing.T) {
 	all.Go(func() {
 		begun := time.Now()
 		e := open(t, p, 1, 5000)()[0]
-		if took := time.Since(begun); e.err == nil || !strings.Contains(e.rest, "total_timeout") || strings.Contains(e.rest, "[DONE]") || took < 5*time.Second || took > 8*time.Second {
+		if took := time.Since(begun); e.err == nil || !strings.Contains(e.rest, "total_timeout") || strings.Contains(e.rest, "[DONE]") || took < 5*time.Second {
 			t.Errorf("%v after %v: %.300s", e.err, took, e.rest[max(0, len(e.rest)-300):])
 		}
 	})
@@ -265,9 +256,10 @@ func TestTermWaitsForWebSockets(t *testing.T) {
 	})
 	servers[0].handle.Store(&echo)
 	for _, leaves := range []bool{true, false} {
-		p := serveFile(t, "drain_delay: 0\ndrain: 2s\npools:\n  - {name: a, "+list(urls...)+"}\n")
+		drain := map[bool]string{true: "10m", false: "2s"}[leaves]
+		p := serveFile(t, "limit: 20m\ndrain_delay: 0\ndrain: "+drain+"\npools:\n  - {name: a, "+list(urls...)+"}\n")
 		ready(t, p)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		c, _, err := websocket.Dial(ctx, strings.Replace(p.api, "http", "ws", 1)+"/v1/realtime?model=m", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -288,18 +280,20 @@ func TestTermWaitsForWebSockets(t *testing.T) {
 		signal(t, p, syscall.SIGTERM)
 		begun := time.Now()
 		p.waitLog(t, "msg=draining")
-		time.Sleep(300 * time.Millisecond) // a drain that does not see it is over by now
-		if err := say(); err != nil {
-			t.Errorf("during the drain: %v", err)
-		}
 		if leaves {
+			eventually(t, patience, func() string { // a drain that does not see it ends the program
+				return unless(gaugeOf(t, p, "pointsman_draining_requests") == 1, "the drain does not count it")
+			})
+			if err := say(); err != nil {
+				t.Errorf("during the drain: %v", err)
+			}
 			c.Close(websocket.StatusNormalClosure, "")
-			exits(t, p, time.Second)
+			exits(t, p)
 		} else {
 			if _, _, err := c.Read(ctx); websocket.CloseStatus(err) != websocket.StatusGoingAway || !strings.Contains(err.Error(), "gateway_shutdown") {
 				t.Errorf("after the drain: %v", err)
 			}
-			exits(t, p, 5*time.Second)
+			exits(t, p)
 			if took := time.Since(begun); took < 2*time.Second {
 				t.Errorf("cut after %v with a drain of 2s", took)
 			}

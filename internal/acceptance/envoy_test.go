@@ -79,7 +79,7 @@ func TestEnvoyBodies(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 5*time.Second, func() string {
+	eventually(t, patience, func() string {
 		if n := status(t, g).InFlight; n != 0 {
 			return fmt.Sprint(n, " requests still booked")
 		}
@@ -247,7 +247,7 @@ func TestEnvoyCut(t *testing.T) {
 			if told == c.reset || (err != nil) != c.reset {
 				t.Errorf("the client gets %q, then %v", text, err)
 			}
-			eventually(t, 5*time.Second, func() string {
+			eventually(t, patience, func() string {
 				if n := status(t, g).InFlight; n != 0 {
 					return fmt.Sprint(n, " requests still booked")
 				}

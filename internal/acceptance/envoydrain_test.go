@@ -55,7 +55,7 @@ func TestEnvoyRestart(t *testing.T) {
 			}
 			g = gateway(t, list(urls...), "", yaml)
 			waitReady(t, g, 2)
-			eventually(t, 15*time.Second, func() string { // Envoy waits before it connects again
+			eventually(t, patience, func() string { // Envoy waits before it connects again
 				if batch(1)[200] != 1 || status(t, g).InFlight != 0 {
 					return "not back"
 				}

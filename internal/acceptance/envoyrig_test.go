@@ -83,7 +83,7 @@ func envoy(t *testing.T, endpoints []string, processor string, pairs ...string) 
 		}
 	})
 	base := "http://127.0.0.1:" + port
-	eventually(t, 20*time.Second, func() string {
+	eventually(t, patience, func() string {
 		c, err := net.DialTimeout("tcp", "127.0.0.1:"+port, time.Second)
 		if err != nil {
 			return err.Error()

@@ -93,6 +93,16 @@ func newScripted(t *testing.T, ln net.Listener) *scripted {
 	return s
 }
 
+// scriptedAt starts one at an address.
+func scriptedAt(t *testing.T, addr string) *scripted {
+	t.Helper()
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newScripted(t, ln)
+}
+
 func (s *scripted) serve(w http.ResponseWriter, r *http.Request) {
 	if s.sick.Load() && r.Method == http.MethodGet {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -187,7 +197,7 @@ func simAt(t *testing.T, addr string, cfg vllmsim.Config) *sim {
 // waitReady waits until the gateway has a report of n endpoints.
 func waitReady(t *testing.T, g *app.Gateway, n int) {
 	t.Helper()
-	eventually(t, 5*time.Second, func() string {
+	eventually(t, patience, func() string {
 		ready := 0
 		for _, e := range status(t, g).Endpoints {
 			if (e.State == "ready" || e.State == "warming") && e.ReportAge != nil && len(e.Models) > 0 {

@@ -22,7 +22,7 @@ func TestKubernetes(t *testing.T) {
 	g := gateway(t, "kubernetes: {aibrix: m, read_args: true}", "", "kubernetes: {kubeconfig: "+s.Kubeconfig(kubetest.AdminToken, "default")+"}\n")
 	served := func(want ...string) {
 		t.Helper()
-		eventually(t, 15*time.Second, func() string {
+		eventually(t, patience, func() string {
 			found := map[string]bool{}
 			for _, e := range status(t, g).Endpoints {
 				if e.State == "ready" || e.State == "warming" {
@@ -143,7 +143,7 @@ func TestKubernetesReload(t *testing.T) {
 	g := gateway(t, "kubernetes: {aibrix: m}", "", "kubernetes: {kubeconfig: "+file+"}\n")
 	serves := func(name string) {
 		t.Helper()
-		eventually(t, 15*time.Second, func() string {
+		eventually(t, patience, func() string {
 			s := status(t, g)
 			if len(s.Endpoints) != 1 || s.Endpoints[0].Name != name || s.Source != "" {
 				return fmt.Sprintf("the endpoints are %v (%s), want %s", s.Endpoints, s.Source, name)
@@ -175,7 +175,7 @@ func TestKubernetesReload(t *testing.T) {
 
 	// A way that leads nowhere takes nothing away, and is said.
 	reload("{aibrix: m, namespace: other}", "{kubeconfig: "+file+".absent}")
-	eventually(t, 15*time.Second, func() string {
+	eventually(t, patience, func() string {
 		if s := status(t, g); !strings.Contains(s.Source, "absent") || len(s.Endpoints) != 1 {
 			return fmt.Sprintf("%d endpoints, and what is wrong is %q", len(s.Endpoints), s.Source)
 		}
@@ -184,7 +184,7 @@ func TestKubernetesReload(t *testing.T) {
 	reload("{aibrix: m, namespace: other}", "{kubeconfig: "+file+"}")
 	serves(names[2])
 	kubernetesDo(t, b, http.MethodDelete, other+"/pods/vllm", "", `{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0}`)
-	eventually(t, 15*time.Second, func() string {
+	eventually(t, patience, func() string {
 		if n := len(status(t, g).Endpoints); n > 0 {
 			return fmt.Sprintf("%d endpoints after the only pod was deleted", n)
 		}

@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 )
 
 // An entry that says nothing of pools, only a limit or another name, leads where the endpoints list what it serves, not to the
@@ -32,7 +31,7 @@ func TestModelEntryWithoutPools(t *testing.T) {
 		"}\nmodels:\n  - {name: chat, limit: 10s}\n  - {name: fast, serves: chat}\n")
 	ready(t, p)
 	for _, name := range []string{"chat", "fast"} {
-		eventually(t, 5*time.Second, func() string {
+		eventually(t, patience, func() string {
 			body := chatBody([]message{{"user", "hello"}}, 4)
 			body["model"] = name
 			a := post(http.DefaultClient, nil, p.api+"/v1/chat/completions", body)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"pointsman.dev/pointsman/internal/pool"
 )
@@ -60,7 +59,7 @@ func (p *program) write(t *testing.T, pools string) {
 	t.Helper()
 	text := "listen: 127.0.0.1:0\nadmin: 127.0.0.1:0\ndebug_headers: true\n" + pools
 	if !strings.Contains(pools, "limit:") {
-		text = "limit: 20s\n" + text
+		text = "limit: 2m\n" + text
 	}
 	if err := os.WriteFile(p.config+".new", []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -74,7 +73,7 @@ func (p *program) write(t *testing.T, pools string) {
 func (p *program) waitLog(t *testing.T, part string) string {
 	t.Helper()
 	found := ""
-	eventually(t, 10*time.Second, func() string {
+	eventually(t, patience, func() string {
 		raw, _ := os.ReadFile(p.log)
 		for line := range strings.Lines(string(raw)) {
 			if strings.Contains(line, part) {
@@ -116,7 +115,7 @@ func TestReload(t *testing.T) {
 	}
 	wait := func(want string) {
 		t.Helper()
-		eventually(t, 5*time.Second, func() string {
+		eventually(t, patience, func() string {
 			if got := endpoints(); got != want {
 				return fmt.Sprintf("pools are %q, want %q", got, want)
 			}

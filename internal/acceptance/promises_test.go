@@ -106,7 +106,7 @@ func TestLogsHoldNoPromptsAnswersOrKeys(t *testing.T) {
 		return strings.Count(buf.String(), `"outcome"`)
 	}
 	// A record is written when its answer has gone out, which its client may know before.
-	eventually(t, 5*time.Second, func() string { return unless(records() == 4, "there are not four access records") })
+	eventually(t, patience, func() string { return unless(records() == 4, "there are not four access records") })
 	g.Close()
 	var first struct{ Choices []struct{ Message message } }
 	if err := json.Unmarshal(answers[0], &first); err != nil || len(first.Choices) == 0 {
@@ -166,7 +166,7 @@ func TestSilentStreamsOfATerminatedServerAreCut(t *testing.T) {
 	for _, e := range ends {
 		if e.endpoint == sims[0].name {
 			cut++
-			if !strings.Contains(e.last, `"error"`) || strings.Contains(e.last, "[DONE]") || e.took > 10*time.Second {
+			if !strings.Contains(e.last, `"error"`) || strings.Contains(e.last, "[DONE]") || e.took > patience {
 				t.Errorf("a stream of the ended server closed after %v with %q", e.took, e.last)
 			}
 		} else if e.last != "data: [DONE]" {

@@ -32,7 +32,7 @@ func TestQueueKeepsEnginesFree(t *testing.T) {
 	sims, urls := simFleet(t, 2, smallSim())
 	g := gateway(t, list(urls...), "    queue: {max: 40}\n", "")
 	waitReady(t, g, 2)
-	eventually(t, 5*time.Second, func() string {
+	eventually(t, patience, func() string {
 		for _, e := range status(t, g).Endpoints {
 			if e.MaxNumSeqs != 4 {
 				return fmt.Sprintf("%s is not known to run four at once", e.Name)
@@ -235,7 +235,7 @@ func TestScaleFromZero(t *testing.T) {
 	}
 	write("[]")
 	g := gateway(t, "file: "+file, "    hold: 10m\n    queue: {max: 6}\n    full: {max_num_seqs: 2}\n", "models:\n  - {name: m, pools: [chat]}\n")
-	eventually(t, 5*time.Second, func() string {
+	eventually(t, patience, func() string {
 		r, err := http.Get(g.Admin() + "/readyz")
 		if err != nil {
 			t.Fatal(err)
@@ -249,7 +249,7 @@ func TestScaleFromZero(t *testing.T) {
 	for i := range answers {
 		done.Go(func() { answers[i] = post(http.DefaultClient, g, "/v1/chat/completions", body) })
 	}
-	eventually(t, 2*time.Second, func() string {
+	eventually(t, patience, func() string {
 		page := read(t, g.Admin()+"/metrics")
 		return unless(strings.Contains(page, `pointsman_queued_requests{pool="chat"} 6`) && strings.Contains(page, `pointsman_held_requests{pool="chat"} 6`), "six do not show")
 	})
@@ -269,12 +269,12 @@ func TestScaleFromZero(t *testing.T) {
 // scaledToZeroAgain goes by what the last server listed, and by a server that is listed and does not answer yet.
 func scaledToZeroAgain(t *testing.T, g *app.Gateway, write func(string), body map[string]any) {
 	write("[]")
-	eventually(t, 3*time.Second, func() string { return unless(len(status(t, g).Endpoints) == 0, "the endpoint is still there") })
+	eventually(t, patience, func() string { return unless(len(status(t, g).Endpoints) == 0, "the endpoint is still there") })
 	late := make(chan answer, 1)
 	go func() { late <- post(http.DefaultClient, g, "/v1/chat/completions", body) }()
 	addr := loopback.Free(t)
 	write("[http://" + addr + "]")
-	eventually(t, 3*time.Second, func() string {
+	eventually(t, patience, func() string {
 		return unless(status(t, g).Queue.Held == 1, "nobody is held for a server that is not up")
 	})
 	simAt(t, addr, smallSim())

@@ -91,7 +91,7 @@ func TestOverflowBeforeQueue(t *testing.T) {
 	small, large := servers[0].hold(nil), servers[1].hold(nil)
 	top := fmt.Sprintf("  - {name: large, endpoints: [%s], queue: {max: 10}, full: {max_num_seqs: 1}}\nmodels:\n  - {name: m, pools: [chat, large]}\n", urls[1])
 	g := gateway(t, list(urls[0]), "    queue: {max: 10}\n    overflow: true\n    full: {max_num_seqs: 1}\n"+top, "")
-	eventually(t, 10*time.Second, func() string {
+	eventually(t, patience, func() string {
 		for _, s := range statuses(t, g) {
 			if !s.Ready {
 				return s.Name + " is not ready"

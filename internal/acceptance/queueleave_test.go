@@ -22,7 +22,7 @@ func waiters(t *testing.T, g *app.Gateway, body map[string]any, n int) <-chan an
 	for range n {
 		go func() { out <- post(client(t, 1), g, "/v1/chat/completions", body) }()
 	}
-	eventually(t, 5*time.Second, func() string {
+	eventually(t, patience, func() string {
 		return unless(status(t, g).Queue.Waiting == n, fmt.Sprintf("%d do not wait", n))
 	})
 	return out

@@ -1,16 +1,17 @@
 package acceptance
 
 import (
-	"net"
 	"net/http"
 	"testing"
-	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
 
 // A gateway whose endpoints were all down becomes ready when they come back, without a request that finds it out: what is not
 // ready gets no requests in Kubernetes.
 func TestReadyAgainWithoutTraffic(t *testing.T) {
-	servers, urls := fleet(t, 2)
+	servers := []*scripted{scriptedAt(t, loopback.Free(t)), scriptedAt(t, loopback.Free(t))} // nobody else takes their ports
+	urls := []string{servers[0].URL, servers[1].URL}
 	g := gateway(t, list(urls...), "", "")
 	waitReady(t, g, 2)
 	for _, s := range servers {
@@ -28,18 +29,14 @@ func TestReadyAgainWithoutTraffic(t *testing.T) {
 		r.Body.Close()
 		return r.StatusCode
 	}
-	eventually(t, 5*time.Second, func() string {
+	eventually(t, patience, func() string {
 		if readyz() != 503 {
 			return "ready although every server is down"
 		}
 		return ""
 	})
-	ln, err := net.Listen("tcp", servers[0].name)
-	if err != nil {
-		t.Skipf("the port was taken by somebody else: %v", err)
-	}
-	newScripted(t, ln)
-	eventually(t, 5*time.Second, func() string {
+	scriptedAt(t, servers[0].name)
+	eventually(t, patience, func() string {
 		if readyz() != 200 {
 			return "not ready although a server is back"
 		}

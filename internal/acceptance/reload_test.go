@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // A reload puts times, limits of models and CORS in force for the next request, and takes them away again.
@@ -38,7 +37,7 @@ func TestReloadOfTheListener(t *testing.T) {
 		t.Helper()
 		p.write(t, "limit: "+seconds+"s\n"+text)
 		signal(t, p, syscall.SIGHUP)
-		eventually(t, 5*time.Second, func() string {
+		eventually(t, patience, func() string {
 			if got := limit(own); got != seconds {
 				return "the limit is " + got
 			}

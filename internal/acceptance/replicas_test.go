@@ -50,7 +50,7 @@ func replicas(t *testing.T, bin string, n int, exchange bool, urls []string, oth
 // settled waits until n endpoints are ready and report.
 func (p *program) settled(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, 20*time.Second, func() string {
+	eventually(t, patience, func() string {
 		all := p.pools(t)[0].Endpoints
 		for _, e := range all {
 			if e.State != "ready" || e.ReportAge == nil {
@@ -67,7 +67,7 @@ func (p *program) settled(t *testing.T, n int) {
 // connected waits until at least n peers are.
 func (p *program) connected(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, 20*time.Second, func() string {
+	eventually(t, patience, func() string {
 		if got := gauge(t, p, `pointsman_peers{state="connected"}`); !(got >= float64(n)) {
 			return fmt.Sprintf("%v peers are connected, want %d", got, n)
 		}
@@ -206,7 +206,7 @@ func TestReplicasThatFail(t *testing.T) {
 	}
 	known := func(p *program, peers, own int, what string) {
 		t.Helper()
-		eventually(t, 20*time.Second, func() string {
+		eventually(t, patience, func() string {
 			st := p.pools(t)[0]
 			if st.Peers != peers || st.InFlight != own {
 				return fmt.Sprintf("%s: %d requests of peers and %d of its own, want %d and %d", what, st.Peers, st.InFlight, peers, own)
@@ -248,7 +248,7 @@ func TestReplicasThatFail(t *testing.T) {
 	known(all[1], 0, 0, "the third is dead")
 
 	all[2] = all[2].again(t, bin)
-	eventually(t, 20*time.Second, func() string {
+	eventually(t, patience, func() string {
 		for i, e := range all[2].pools(t)[0].Endpoints {
 			if was := all[0].pools(t)[0].Endpoints[i]; e.HeldBlocks != was.HeldBlocks || e.HeldBlocks == 0 {
 				return fmt.Sprintf("the one that started again believes that %s holds %d blocks, another %d", e.Name, e.HeldBlocks, was.HeldBlocks)

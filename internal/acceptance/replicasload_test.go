@@ -133,7 +133,7 @@ func TestReplicasThatFailUnderLoad(t *testing.T) {
 	}
 	theirs := func(what string, holds func(n int) bool) {
 		t.Helper()
-		eventually(t, 20*time.Second, func() string {
+		eventually(t, patience, func() string {
 			for _, p := range all[:2] {
 				if n := p.pools(t)[0].Peers; !holds(n) {
 					return what + ": requests of peers are not what they should be"

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"pointsman.dev/pointsman/internal/testkit/certs"
 	"pointsman.dev/pointsman/internal/testkit/loopback"
@@ -53,7 +52,7 @@ func TestReplicasWithCertificates(t *testing.T) {
 	c := client(t, 10)
 	know := func(p *program, n int, what string) {
 		t.Helper()
-		eventually(t, 20*time.Second, func() string {
+		eventually(t, patience, func() string {
 			if got := p.pools(t)[0].Peers; got != n {
 				return fmt.Sprintf("%s: %d requests of peers, want %d", what, got, n)
 			}
@@ -66,7 +65,7 @@ func TestReplicasWithCertificates(t *testing.T) {
 	slow(all[0], 1)
 	slow(all[2], 2)
 	know(all[1], 1, "one of the first")
-	eventually(t, 20*time.Second, func() string {
+	eventually(t, patience, func() string {
 		if all[0].says("peer is not told of picks", addresses[2], "certificate signed by unknown authority") == 0 {
 			return "the first does not say why it tells the third nothing"
 		}

@@ -98,7 +98,7 @@ func resetPeak(t *testing.T, p *process) {
 func steady(t *testing.T, p *process) int64 {
 	t.Helper()
 	peak, since := memory(t, p.cmd.Process.Pid, "VmHWM"), time.Now()
-	eventually(t, 30*time.Second, func() string {
+	eventually(t, patience, func() string {
 		if now := memory(t, p.cmd.Process.Pid, "VmHWM"); now-peak > 512<<10 {
 			peak, since = now, time.Now()
 		}
@@ -141,7 +141,7 @@ func TestMemoryOfBodies(t *testing.T) {
 		for i := range bodies {
 			sent.Go(func() { postUnique(t, c, p.url, i, 2<<20) })
 		}
-		eventually(t, 30*time.Second, func() string {
+		eventually(t, patience, func() string {
 			if n := h.inside.Load(); n != bodies && !t.Failed() {
 				return fmt.Sprintf("%d of %d requests are with the engine", n, bodies)
 			}

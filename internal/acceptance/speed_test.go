@@ -147,7 +147,7 @@ func startGateway(t *testing.T, targets ...string) (p *process, admin string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Signal(os.Interrupt); cmd.Wait(); stderr.Close() })
-	eventually(t, 10*time.Second, func() string {
+	eventually(t, patience, func() string {
 		raw, _ := os.ReadFile(stderr.Name())
 		for line := range strings.Lines(string(raw)) {
 			if strings.Contains(line, "msg=listening") {
@@ -158,7 +158,7 @@ func startGateway(t *testing.T, targets ...string) (p *process, admin string) {
 		}
 		return "no listening line: " + string(raw)
 	})
-	eventually(t, 10*time.Second, func() string {
+	eventually(t, patience, func() string {
 		r, err := http.Get(admin + "/readyz")
 		if err != nil {
 			return err.Error()

@@ -51,7 +51,7 @@ func startHAProxy(t *testing.T, target string) *process {
 		t.Skipf("HAProxy is the measure of this test (test/bench-http installs it): %v", err)
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	eventually(t, 10*time.Second, func() string {
+	eventually(t, patience, func() string {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			return err.Error()

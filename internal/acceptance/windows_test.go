@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 )
 
 // Two windows, with names of their own, in front of the real program: a growing conversation is answered at every turn, by the small
@@ -24,7 +23,7 @@ func TestTwoWindows(t *testing.T) {
 			large, largeURL := server("chat-16k", 16384)
 			p := serveFile(t, fmt.Sprintf("pools:\n  - {name: small, endpoints: [%s]}\n  - {name: large, endpoints: [%s]}\n"+
 				"models:\n  - {name: chat, pools: [{pool: small, serves: chat-2k}, {pool: large, serves: chat-16k}]}\n", smallURL, largeURL))
-			eventually(t, 10*time.Second, func() string {
+			eventually(t, patience, func() string {
 				for _, s := range p.pools(t) {
 					if !s.Ready {
 						return s.Name + " is not ready"

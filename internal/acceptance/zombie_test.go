@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -48,20 +49,23 @@ func TestZombie(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 25*time.Second, func() string {
+	eventually(t, patience, func() string {
 		if s := endpointStatus(t, g, zombie.name).State; s == "ready" {
 			return "the zombie is still ready"
 		}
 		return ""
 	})
-	found := lost.Load()
-	<-time.After(3 * time.Second) // in which it could have got more: at most a trial
-	if more := lost.Load() - found; more > 2 {
-		t.Errorf("%d requests were lost in 3 s after it was found out", more)
+	found, done, got, since := lost.Load(), served.Load(), endpointStatus(t, g, zombie.name).Picks, time.Now()
+	eventually(t, patience, func() string {
+		return unless(served.Load() >= done+200 && time.Since(since) > 3*time.Second, "the other one serves nothing")
+	})
+	more, took := endpointStatus(t, g, zombie.name).Picks-got, time.Since(since)
+	if float64(more) > 2*math.Ceil(took.Seconds()/3) { // at most a trial now and then
+		t.Errorf("it got %d requests in the %v after it was found out", more, took)
 	}
 	zombie.ClearFaults()
 	before := endpointStatus(t, g, zombie.name).Picks
-	eventually(t, 20*time.Second, func() string {
+	eventually(t, patience, func() string {
 		e := endpointStatus(t, g, zombie.name)
 		if e.State != "ready" || e.Picks < before+5 {
 			return fmt.Sprintf("state %s, %d picks since it moves again", e.State, e.Picks-before)
