@@ -143,6 +143,7 @@ type got struct {
 	header http.Header
 	body   string
 	err    error // at the end of the body; nil: a clean one
+	took   time.Duration
 }
 
 // ask sends one request and reads the answer to its end. It closes seen when the answer's first bytes equal prefix.
@@ -153,6 +154,7 @@ func (r *cutRig) ask(http2 bool, path, body, prefix string) got {
 		r.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	begun := time.Now()
 	res := r.send(http2, req)
 	defer res.Body.Close()
 	a := got{status: res.StatusCode, header: res.Header}
@@ -171,7 +173,7 @@ func (r *cutRig) ask(http2 bool, path, body, prefix string) got {
 	if errors.Is(a.err, io.EOF) {
 		a.err = nil
 	}
-	a.body = all.String()
+	a.body, a.took = all.String(), time.Since(begun)
 	return a
 }
 
