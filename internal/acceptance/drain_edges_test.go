@@ -111,8 +111,8 @@ func TestTermTellsWhoHasNoStream(t *testing.T) {
 	}
 	_ = upload.SetReadDeadline(time.Now().Add(patience))
 	in := bufio.NewReader(upload)
-	if r, err := http.ReadResponse(in, nil); err != nil || r.StatusCode != http.StatusContinue { // it is being read
-		t.Fatalf("the upload: %v, %v", r, err)
+	if r, fault := http.ReadResponse(in, nil); fault != nil || r.StatusCode != http.StatusContinue { // it is being read
+		t.Fatalf("the upload: %v, %v", r, fault)
 	}
 	if _, err = io.WriteString(upload, "{"); err != nil {
 		t.Fatal(err)
