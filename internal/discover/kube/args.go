@@ -1,7 +1,7 @@
 package kube
 
 import (
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,26 +23,32 @@ func settingsOf(p *corev1.Pod) discover.Settings {
 
 // containerSettings reads the command line, which wins, and the variables that stand for parts of it.
 func containerSettings(c *corev1.Container) discover.Settings {
-	env := make(map[string]string, len(c.Env))
+	sh := shell{env: make(map[string]string, len(c.Env)), room: maxExpansion}
 	var s discover.Settings
 	for _, e := range c.Env {
 		if e.ValueFrom != nil {
 			continue // another object's
 		}
-		env[e.Name] = kubernetesExpand(e.Value, env)
+		sh.env[e.Name] = sh.kubelet(e.Value)
 		if strings.HasPrefix(e.Name, "MAX_") { // text-generation-inference takes each of its flags from there too
-			apply(&s, strings.ToLower(e.Name), env[e.Name])
+			apply(&s, strings.ToLower(e.Name), sh.env[e.Name])
 		}
 	}
-	words := commandLine(c, env)
-	for i, word := range words {
+	var list []string // with what the kubelet puts in, before a shell sees any of it
+	for _, arg := range slices.Concat(c.Command, c.Args) {
+		list = append(list, sh.kubelet(arg))
+	}
+	for _, arg := range list {
+		sh.script(arg, 0)
+	}
+	for i, word := range sh.words {
 		name, isFlag := strings.CutPrefix(word, "--")
 		if !isFlag {
 			continue
 		}
 		name, value, joined := strings.Cut(name, "=")
-		if !joined && i+1 < len(words) {
-			value = words[i+1]
+		if !joined && i+1 < len(sh.words) {
+			value = sh.words[i+1]
 		}
 		apply(&s, name, value)
 	}
@@ -70,42 +76,6 @@ func apply(s *discover.Settings, flag, value string) {
 		}
 	case "no-enable-prefix-caching", "disable-radix-cache":
 		s.PrefixCaching = discover.Off
-	}
-}
-
-// commandLine is command and args as words, with what Kubernetes and a shell put in. A script of `sh -c` is one argument
-// with blanks in it.
-func commandLine(c *corev1.Container, env map[string]string) []string {
-	var words []string
-	for _, list := range [][]string{c.Command, c.Args} {
-		for _, arg := range list {
-			arg = os.Expand(kubernetesExpand(arg, env), func(name string) string { return env[name] })
-			for word := range strings.FieldsSeq(strings.ReplaceAll(arg, "\\\n", " ")) {
-				words = append(words, strings.Trim(word, `"';`))
-			}
-		}
-	}
-	return words
-}
-
-// kubernetesExpand replaces $(NAME) by a variable that is known, as the kubelet does.
-func kubernetesExpand(text string, env map[string]string) string {
-	var b strings.Builder
-	for {
-		before, rest, found := strings.Cut(text, "$(")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		name, after, closed := strings.Cut(rest, ")")
-		value, known := env[name]
-		if !closed || !known {
-			b.WriteString("$(")
-			text = rest
-			continue
-		}
-		b.WriteString(value)
-		text = after
 	}
 }
 

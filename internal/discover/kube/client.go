@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
 	"k8s.io/klog/v2"
 )
 
@@ -37,6 +40,8 @@ func dial(a Access, log *slog.Logger) (*connection, error) {
 	cfg.QPS = -1 // a handful of lists and watches at the start; the server has its own fairness
 	cfg.WarningHandler = rest.NoWarnings{}
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return impatient{rt} })
+	wires := connrotation.NewDialer((&net.Dialer{Timeout: connectLimit * 10, KeepAlive: 30 * time.Second}).DialContext)
+	cfg.Dial = wires.DialContext
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, err
@@ -87,7 +92,7 @@ func dial(a Access, log *slog.Logger) (*connection, error) {
 			},
 		}
 	}
-	return &connection{namespace: namespace, open: open, close: client.CloseIdleConnections}, nil
+	return &connection{namespace: namespace, open: open, close: wires.CloseAll}, nil
 }
 
 // load returns the client's configuration and the namespace that it is at home in.

@@ -57,7 +57,7 @@ type Cluster struct {
 type connection struct {
 	namespace string // our own
 	open      func(k kind, namespace string) cache.ListerWatcher
-	close     func() // closes connections that are not in use
+	close     func() // closes every connection, those in use too
 }
 
 // NewCluster returns the cluster that a leads to. Nothing is contacted before a Discoverer runs.
@@ -139,14 +139,15 @@ func (c *Cluster) release(conn *connection, m *mirror, kick chan<- struct{}) {
 	if last {
 		delete(c.mirrors, m.key)
 	}
-	none := len(c.mirrors) == 0
 	c.mu.Unlock()
 	if !last {
 		return
 	}
 	m.stop()
 	<-m.ended
-	if none {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.mirrors) == 0 { // nobody asked meanwhile
 		conn.close()
 	}
 }

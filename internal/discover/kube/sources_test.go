@@ -191,6 +191,9 @@ func TestSettings(t *testing.T) {
 	container := func(command, args []string, env ...corev1.EnvVar) corev1.Container {
 		return corev1.Container{Command: command, Args: args, Env: env}
 	}
+	sh := func(script string, env ...corev1.EnvVar) corev1.Container {
+		return container([]string{"/bin/sh", "-c", script}, nil, env...)
+	}
 	secret := corev1.EnvVar{Name: "SEQS", ValueFrom: &corev1.EnvVarSource{}}
 	for _, c := range []struct {
 		name string
@@ -212,6 +215,23 @@ func TestSettings(t *testing.T) {
 			discover.Settings{MaxNumSeqs: 12, MaxModelLen: 4096}},
 		{"variables of variables", container(nil, []string{"--max-num-seqs=$(N)"}, corev1.EnvVar{Name: "A", Value: "7"}, corev1.EnvVar{Name: "N", Value: "$(A)2"}), discover.Settings{MaxNumSeqs: 72}},
 		{"a secret's value", container(nil, []string{"--max-num-seqs=$(SEQS)", "--max-model-len=9"}, secret), discover.Settings{MaxModelLen: 9}},
+		{"quoted values", sh(`exec vllm serve "$MODEL" --max-num-seqs="$N" --max-model-len='4096' --max-num-batched-tokens "8192"`, corev1.EnvVar{Name: "N", Value: "8"}),
+			discover.Settings{MaxNumSeqs: 8, MaxModelLen: 4096, MaxBatchedTokens: 8192}},
+		{"commented out", sh("# --max-num-seqs 1\nvllm serve m --max-model-len 4096 # --max-num-seqs 2\n"), discover.Settings{MaxModelLen: 4096}},
+		{"between commands", sh("ulimit -n 9;(vllm serve m --max-num-seqs 8)|tee log&wait;exit"), discover.Settings{MaxNumSeqs: 8}},
+		{"defaults of variables", sh("vllm serve m --max-num-seqs ${N:-64} --max-model-len=${LEN:-${X}} --max-num-batched-tokens ${TOKENS-2k} ${UNSET:?}", corev1.EnvVar{Name: "TOKENS", Value: "1024"}),
+			discover.Settings{MaxNumSeqs: 64, MaxBatchedTokens: 1024}},
+		{"variables of the script", sh("export N=${N:-48}\nARGS=\"--max-num-seqs $N --no-enable-prefix-caching\"\nFOO=1 vllm serve m $ARGS"), discover.Settings{MaxNumSeqs: 48, PrefixCaching: discover.Off}},
+		{"a script in a script", container([]string{"bash", "-c"}, []string{`sh -ec "exec vllm serve m --max-num-seqs '8'"`}), discover.Settings{MaxNumSeqs: 8}},
+		{"flags in a variable", sh(`eval "vllm serve m ${VLLM_ADDITIONAL_ARGS}"`, corev1.EnvVar{Name: "VLLM_ADDITIONAL_ARGS", Value: "--max-num-seqs 8\n--max-model-len=8k"}), discover.Settings{MaxNumSeqs: 8, MaxModelLen: 8000}},
+		{"flags in the kubelet's variable", container([]string{"/bin/sh", "-c", "vllm serve m $(ARGS)"}, nil, corev1.EnvVar{Name: "ARGS", Value: "--max-num-seqs 8"}), discover.Settings{MaxNumSeqs: 8}},
+		{"escaped", container(nil, []string{"--max-num-seqs=$$(N)", "--max-model-len=9"}, corev1.EnvVar{Name: "N", Value: "8"}), discover.Settings{MaxModelLen: 9}},
+		{"split over command and args", container([]string{"python3", "-m", "vllm.entrypoints.openai.api_server", "--max-num-seqs"}, []string{"8"}), discover.Settings{MaxNumSeqs: 8}},
+		{"the leader of a group", sh("bash /vllm-workspace/examples/online_serving/multi-node-serving.sh leader --ray_cluster_size=$(LWS_GROUP_SIZE);\n python3 -m vllm.entrypoints.openai.api_server --port 8080 --model m " +
+			"--tensor-parallel-size 8 --pipeline_parallel_size 2 --max-num-seqs 256;"), discover.Settings{MaxNumSeqs: 256}},
+		{"a worker of a group", sh("bash /vllm-workspace/examples/online_serving/multi-node-serving.sh worker --ray_address=$(LWS_LEADER_ADDRESS)"), discover.Settings{}},
+		{"json", container(nil, []string{`--compilation-config={"max_num_seqs": 7, "x": "--max-num-seqs=7"}`, "--max-num-seqs=8"}), discover.Settings{MaxNumSeqs: 8}},
+		{"a quote that does not end", sh("echo 'don't'; vllm serve m --max-num-seqs 8"), discover.Settings{MaxNumSeqs: 8}},
 		{"nothing", container([]string{"sleep"}, []string{"--max-num-seqs"}), discover.Settings{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -220,6 +240,28 @@ func TestSettings(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})
+	}
+}
+
+// Variables that are each twice the one before take neither memory nor time, in the environment and in a script.
+func TestSettingsAreBounded(t *testing.T) {
+	var c corev1.Container
+	script := "A=0123456789\n"
+	c.Env = []corev1.EnvVar{{Name: "V0", Value: "0123456789"}}
+	for i := range 60 {
+		script += "A=$A$A\n"
+		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("V%d", i+1), Value: fmt.Sprintf("$(V%d)$(V%d)", i, i)})
+	}
+	c.Args = []string{"--max-num-seqs=8", "$(V60)", script + strings.Repeat("$A ", 1000)}
+	allocated := testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			if s := containerSettings(&c); s.MaxNumSeqs != 8 {
+				b.Errorf("%+v", s)
+			}
+		}
+	}).AllocedBytesPerOp()
+	if allocated > 64*maxExpansion {
+		t.Errorf("%d bytes were allocated", allocated)
 	}
 }
 
