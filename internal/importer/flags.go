@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"pointsman.dev/pointsman/internal/shell"
 )
 
 // Command lines: of vLLM production-stack's router, and of the sglang and vllm routers, whose flags are alike.
@@ -106,7 +108,7 @@ func (im *importer) command(f File) bool {
 	if len(f.Data) > maxFile || !utf8.Valid(f.Data) {
 		return false
 	}
-	words := shellWords(f)
+	words := shellWords(string(f.Data), node{file: f.Name, line: 1, col: 1})
 	if len(words) == 0 || !isRouter(words) || yamlLike(string(f.Data)) {
 		return false
 	}
@@ -127,80 +129,13 @@ func yamlLike(text string) bool {
 	return false
 }
 
-// shellWords splits a text as a shell does: blanks, quotes, backslashes, comments.
-func shellWords(f File) []*node {
-	l := shellLexer{file: f.Name, text: string(f.Data), line: 1}
-	for l.at < len(l.text) {
-		l.step()
+// shellWords splits a text, of which at is the first line, into words as a shell does.
+func shellWords(text string, at node) []*node {
+	var words []*node
+	for _, w := range shell.Split(text) {
+		words = append(words, &node{file: at.file, line: at.line + w.Line - 1, col: at.col, path: at.path, kind: kindText, text: w.Text, used: true})
 	}
-	l.end()
-	return l.words
-}
-
-// shellLexer is where the splitting of a text is.
-type shellLexer struct {
-	file, text  string
-	at          int
-	line, start int  // of the place, of the word
-	quote       byte // 0 outside quotes
-	in          bool // a word has begun, maybe an empty one in quotes
-	word        strings.Builder
-	words       []*node
-}
-
-// step takes one character, or an escaped one, or a comment.
-func (l *shellLexer) step() {
-	c := l.text[l.at]
-	l.at++
-	if c == '\n' {
-		l.line++
-	}
-	switch {
-	case c == '\\' && l.quote != '\'' && l.at < len(l.text):
-		l.escaped()
-	case l.quote != 0 && c == l.quote:
-		l.quote = 0
-	case l.quote != 0:
-		l.add(c)
-	case c == '"' || c == '\'':
-		l.begin()
-		l.quote = c
-	case strings.IndexByte(" \t\r\n", c) >= 0:
-		l.end()
-	case c == '#' && !l.in:
-		l.at += len(l.text[l.at:]) - len(strings.TrimLeftFunc(l.text[l.at:], func(r rune) bool { return r != '\n' }))
-	default:
-		l.add(c)
-	}
-}
-
-// escaped takes the character behind a backslash; a line that is continued is none.
-func (l *shellLexer) escaped() {
-	if c := l.text[l.at]; c != '\n' {
-		l.add(c)
-	} else {
-		l.line++
-	}
-	l.at++
-}
-
-func (l *shellLexer) begin() {
-	if !l.in {
-		l.in, l.start = true, l.line
-	}
-}
-
-func (l *shellLexer) add(c byte) {
-	l.begin()
-	l.word.WriteByte(c)
-}
-
-func (l *shellLexer) end() {
-	if l.in {
-		l.words = append(l.words, &node{file: l.file, line: l.start, col: 1, kind: kindText, text: l.word.String(), used: true})
-		l.word.Reset()
-		l.in = false
-	}
+	return words
 }
 
 // flags reads a router's command line.

@@ -81,7 +81,7 @@ func (im *importer) workload(doc, meta, spec *node) {
 	labels := meta.get("labels")
 	modelName := first(labels.peek("model.aibrix.ai/name"), doc.get("metadata", "labels").peek("model.aibrix.ai/name"))
 	for _, c := range spec.get("containers").list() {
-		words := append(c.get("command").list(), c.get("args").list()...)
+		words := argv(c)
 		switch {
 		case modelName.str() != "":
 			im.aibrixModel(doc, modelName, words)
@@ -99,6 +99,22 @@ func (im *importer) workload(doc, meta, spec *node) {
 	if before == len(im.plan.pools)+len(im.notes)+len(im.errs) {
 		im.note(doc.get("kind"), ByItself, "nothing of this "+doc.get("kind").str()+" decides where requests go")
 	}
+}
+
+// argv returns the words of a container's command line; what `sh -c` runs is taken apart.
+func argv(c *node) []*node {
+	words := append(c.get("command").list(), c.get("args").list()...)
+	for i, w := range words {
+		flag := w.str()
+		if i > 0 && i+1 < len(words) && strings.HasSuffix(words[0].str(), "sh") && strings.HasPrefix(flag, "-") && strings.HasSuffix(flag, "c") {
+			script := *words[i+1]
+			if strings.Contains(script.text, "\n") {
+				script.line++ // in block style, of which the lines are known, it begins below its key
+			}
+			return slices.Concat(words[:i+1], shellWords(words[i+1].str(), script))
+		}
+	}
+	return words
 }
 
 // aibrixModel makes a pool of a model's pods.

@@ -3,6 +3,8 @@ package kube
 import (
 	"os"
 	"strings"
+
+	scripts "pointsman.dev/pointsman/internal/shell"
 )
 
 const (
@@ -44,8 +46,8 @@ func (s *shell) kubelet(text string) string {
 			continue
 		}
 		text = rest
-		if name, isName := strings.CutPrefix(rest, "("); isName {
-			name, after, closed := strings.Cut(name, ")")
+		if rest, open := strings.CutPrefix(rest, "("); open {
+			name, after, closed := strings.Cut(rest, ")")
 			if value, known := s.env[name]; closed && known {
 				b.WriteString(s.value(value))
 				text = after
@@ -58,7 +60,8 @@ func (s *shell) kubelet(text string) string {
 
 // script adds the words of a text. An argument that is one word is a script of one word.
 func (s *shell) script(text string, depth int) {
-	for _, word := range shellWords(text) {
+	for _, w := range scripts.Split(text) {
+		word := w.Text
 		if name, value, ok := strings.Cut(word, "="); ok && isName(name) {
 			s.env[name] = s.expand(value)
 			continue
@@ -96,42 +99,4 @@ func isName(text string) bool {
 		}
 	}
 	return text != ""
-}
-
-// shellWords splits a text as a shell does, at blanks and between commands: without quotes, comments and continued lines.
-func shellWords(text string) []string {
-	var words []string
-	var word strings.Builder
-	in, quote := false, byte(0)
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\\' && quote != '\'' && i+1 < len(text):
-			if i++; text[i] != '\n' {
-				word.WriteByte(text[i])
-				in = true
-			}
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote != 0:
-			word.WriteByte(c)
-		case c == '"' || c == '\'':
-			in, quote = true, c
-		case c == '#' && !in:
-			line, _, _ := strings.Cut(text[i:], "\n")
-			i += len(line) - 1
-		case strings.IndexByte(" \t\r\n;&|()", c) >= 0:
-			if in {
-				words = append(words, word.String())
-				word.Reset()
-				in = false
-			}
-		default:
-			word.WriteByte(c)
-			in = true
-		}
-	}
-	if in {
-		words = append(words, word.String())
-	}
-	return words
 }
