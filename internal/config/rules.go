@@ -190,25 +190,20 @@ func (d *decoder) checkModelPools(c *Config, m *Model, path string) {
 			d.fail(v, "listed twice", "remove one of them")
 		}
 		first[name] = true
-		d.knownPool(v, name, known, len(known) == len(c.Pools))
+		if len(known) > 0 && len(known) == len(c.Pools) { // else some names could not be read, and nothing can be said
+			d.knownPool(v, name, known)
+		}
 	}
 }
 
-// knownPool demands that a pool exists; when some names could not be read nothing can be said.
-func (d *decoder) knownPool(v value, name string, known []string, all bool) {
-	for _, k := range known {
-		if k == name {
-			return
-		}
-	}
-	if !all {
+// knownPool demands that a pool exists.
+func (d *decoder) knownPool(v value, name string, known []string) {
+	if slices.Contains(known, name) {
 		return
 	}
-	hint := "there is none at all"
+	hint := "there is " + clip(fmt.Sprintf("%v", known))
 	if near := Closest(name, known); near != "" {
 		hint = "did you mean " + near + "?"
-	} else if len(known) > 0 {
-		hint = "there is " + clip(fmt.Sprintf("%v", known))
 	}
 	d.fail(v, "there is no pool of that name", hint)
 }

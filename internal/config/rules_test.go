@@ -87,7 +87,8 @@ func TestTooMuch(t *testing.T) {
 	for i := range maxPools + 1 {
 		fmt.Fprintf(&b, "  - {name: p%d, endpoints: [http://h:%d]}\n", i, i+1)
 	}
-	if _, err := Parse("x.yaml", []byte(b.String())); err == nil || !strings.Contains(err.Error(), "has 257 entries, more than 256") {
+	b.WriteString("models: [{name: m, pools: [p1, p2]}]\n") // which say nothing wrong
+	if _, err := Parse("x.yaml", []byte(b.String())); err == nil || err.Error() != "x.yaml:2:3: pools: has 257 entries, more than 256; split it" {
 		t.Errorf("too many pools: %v", err)
 	}
 }

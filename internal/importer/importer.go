@@ -12,6 +12,7 @@ package importer
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,7 +89,7 @@ func Import(files []File) (*Result, error) {
 	}
 	text := im.plan.yaml(im.notes)
 	if _, err := config.Parse("pointsman.yaml", []byte(text)); err != nil {
-		return nil, err
+		return nil, refused(files, err)
 	}
 	return &Result{YAML: text, Notes: im.notes}, nil
 }
@@ -101,6 +102,20 @@ type importer struct {
 
 	listed  []string // endpoints of llm-d's endpoints files
 	watched *node    // the file-discovery plugin that names such a file
+}
+
+// refused says of the files what is wrong with the configuration made of them, which nobody has seen: it is too large for one gateway.
+func refused(files []File, err error) error {
+	var first *config.Error
+	if !errors.As(err, &first) {
+		return err
+	}
+	names := make([]string, len(files))
+	for i, f := range files {
+		names[i] = f.Name
+	}
+	return config.Errors{{File: strings.Join(names, ", "), Rule: "one gateway does not take what is there: " + first.Key + ": " + first.Rule,
+		Hint: "import them in parts, each for a gateway of its own"}}
 }
 
 // file imports one file: documents of YAML, or a text with a command line.

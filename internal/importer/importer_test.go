@@ -2,6 +2,7 @@ package importer
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,6 +107,33 @@ func TestNoSecrets(t *testing.T) {
 		yaml, list := importAll(txtar.Parse([]byte("-- f --\n" + text)).Files)
 		if strings.Contains(yaml+list, secret) {
 			t.Errorf("the secret is shown:\n%s\n%s", yaml, list)
+		}
+	}
+}
+
+// Files that say more than one gateway can take are refused with one line, about them and not about a result that nobody has seen.
+func TestTooMuchForOneGateway(t *testing.T) {
+	many := func(n int, format string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	const model = "---\nkind: Pod\nmetadata: {labels: {model.aibrix.ai/name: m%d}}\nspec: {containers: [{name: vllm}]}\n"
+	const entry = "  - {model_name: a%[1]d, litellm_params: {model: openai/m, api_base: 'http://h%[1]d:8000/v1'}}\n"
+	for _, c := range []struct{ name, text, want string }{
+		{"models of AIBrix that fit", many(256, model), ""},
+		{"models of AIBrix", many(257, model), "pools: has 257 entries, more than 256"},
+		{"LiteLLM's groups", "model_list:\n" + many(300, entry), "pools: has 300 entries, more than 256"},
+		{"endpoints", "vllm-router --worker-urls" + many(4097, " http://h%d:8000"), "pools[0].endpoints: has 4097 entries, more than 4096"},
+	} {
+		r, err := Import([]File{{"a.yaml", []byte(c.text)}, {"b.yaml", []byte("kind: Namespace\n")}})
+		switch {
+		case c.want == "" && (err != nil || strings.Count(r.YAML, "aibrix:") != 256):
+			t.Errorf("%s: %v", c.name, err)
+		case c.want != "" && (err == nil || err.Error() != "a.yaml, b.yaml: one gateway does not take what is there: "+c.want+"; import them in parts, each for a gateway of its own"):
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }

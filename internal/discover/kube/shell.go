@@ -46,8 +46,8 @@ func (s *shell) kubelet(text string) string {
 			continue
 		}
 		text = rest
-		if rest, open := strings.CutPrefix(rest, "("); open {
-			name, after, closed := strings.Cut(rest, ")")
+		if inner, open := strings.CutPrefix(rest, "("); open {
+			name, after, closed := strings.Cut(inner, ")")
 			if value, known := s.env[name]; closed && known {
 				b.WriteString(s.value(value))
 				text = after
