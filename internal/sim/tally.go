@@ -248,6 +248,7 @@ type Sample struct {
 // EndpointSample is one endpoint in a Sample.
 type EndpointSample struct {
 	Present bool // discovery shows it
+	Works   bool // and its process is there and does not stand still
 	Picks   int  // so far
 	Stats   engine.Stats
 	Full    bool    // for gateway 0
@@ -259,7 +260,8 @@ func (s *Sim) takeSample() {
 	s.sample.Endpoints = s.sample.Endpoints[:0]
 	g := s.gates[0]
 	for i, n := range s.nodes {
-		x := EndpointSample{Present: n.present && !n.gone, Picks: n.Picks, Stats: n.Stats(), Kappa: 1}
+		there := n.present && !n.gone
+		x := EndpointSample{Present: there, Works: there && !n.down && !n.hung, Picks: n.Picks, Stats: n.Stats(), Kappa: 1}
 		if i < len(g.slots) {
 			x.Full = route.FullGates(&g.snap, &route.Request{PromptTokens: 256}, i, 0) != 0
 			x.Kappa = g.snap.Endpoints[i].Kappa

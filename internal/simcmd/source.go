@@ -84,9 +84,9 @@ func (w *what) facts(s *source) []report.Fact {
 	add("fleet", "%s endpoints of %s, %d tokens of KV each, %d requests and %d tokens a step, %s", w.endpoints, w.profile, w.tokens, w.engine.MaxNumSeqs,
 		w.engine.MaxBatchedTokens, caching)
 	for _, e := range s.sets {
-		name := fmt.Sprintf("no. %d", e.First)
+		name := fmt.Sprintf("endpoint %d", e.First)
 		if e.Last > e.First {
-			name += fmt.Sprintf("-%d", e.Last)
+			name = fmt.Sprintf("endpoints %d-%d", e.First, e.Last)
 		}
 		add(name, "%s", e.Text)
 	}

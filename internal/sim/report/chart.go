@@ -10,10 +10,10 @@ import (
 // A chart is drawn into a field of this many units; the page scales it to the width that there is.
 const (
 	chartWide = 640
-	left      = 68 // room for the numbers of the vertical axis
+	left      = 76 // room for the numbers of the vertical axis
 	right     = 24
-	top       = 10
-	bottom    = 30 // and for those of the horizontal one
+	top       = 16
+	bottom    = 36 // and for those of the horizontal one
 )
 
 // curve is a line of a chart; what is NaN is not drawn.
@@ -120,11 +120,11 @@ func newChart(title string, height int, x, y axis, xname, yname func(float64) st
 	fmt.Fprintf(&c.b, `<svg class="chart" viewBox="0 0 %d %d" role="img" aria-label="%s">`, chartWide, height, html.EscapeString(title))
 	for _, v := range y.ticks() {
 		fmt.Fprintf(&c.b, `<path class="grid" d="M%d %.1fH%d"/><text class="tick" x="%d" y="%.1f" text-anchor="end">%s</text>`,
-			left, y.at(v), chartWide-right, left-6, y.at(v)+4, html.EscapeString(yname(v)))
+			left, y.at(v), chartWide-right, left-6, y.at(v)+5, html.EscapeString(yname(v)))
 	}
 	for _, v := range x.ticks() {
 		fmt.Fprintf(&c.b, `<path class="grid" d="M%.1f %dV%d"/><text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`,
-			x.at(v), top, height-bottom, x.at(v), height-bottom+21, html.EscapeString(xname(v)))
+			x.at(v), top, height-bottom, x.at(v), height-bottom+25, html.EscapeString(xname(v)))
 	}
 	return c
 }
@@ -154,22 +154,31 @@ func (c *chart) level(v float64, name string) {
 
 func (c *chart) line(v curve) {
 	fmt.Fprintf(&c.b, `<path class="line %s" d="`, v.class)
-	pen := "M"
+	known := func(i int) bool { return i >= 0 && i < len(v.y) && !math.IsNaN(v.y[i]) }
 	for i := range v.x {
-		if math.IsNaN(v.y[i]) {
-			pen = "M"
+		switch {
+		case !known(i):
 			continue
+		case known(i - 1):
+			c.b.WriteString("L")
+		default:
+			c.b.WriteString("M")
 		}
-		fmt.Fprintf(&c.b, "%s%.1f %.1f", pen, c.x.at(v.x[i]), c.y.at(v.y[i]))
-		pen = "L"
+		fmt.Fprintf(&c.b, "%.1f %.1f", c.x.at(v.x[i]), c.y.at(v.y[i]))
+		if !known(i-1) && !known(i+1) {
+			c.b.WriteString("h0") // a dot
+		}
 	}
 	fmt.Fprintf(&c.b, `"><title>%s</title></path>`, html.EscapeString(v.name))
 }
 
 func (c *chart) String() string { return c.b.String() + "</svg>" }
 
-// legend names the curves.
+// legend names the curves, where there are several.
 func legend(curves []curve) string {
+	if len(curves) < 2 {
+		return ""
+	}
 	var b strings.Builder
 	b.WriteString(`<p class="legend">`)
 	for _, c := range curves {
@@ -179,7 +188,8 @@ func legend(curves []curve) string {
 	return b.String()
 }
 
-// strip is one endpoint over time: its KV memory as an area, running requests as a line, waiting ones as bars.
+// strip is one endpoint over time: its KV memory as an area, running requests as a line, waiting ones as bars, and grey where it was not there
+// or did not work.
 func strip(name string, e *EndpointSeries, n int, mostRunning, mostWaiting float64) string {
 	const height, pad = 64, 4
 	x := axis{lo: 0, hi: float64(max(1, n)), from: 0, to: chartWide}
@@ -187,8 +197,14 @@ func strip(name string, e *EndpointSeries, n int, mostRunning, mostWaiting float
 	run := axis{lo: 0, hi: max(1, mostRunning), from: height - pad, to: pad}
 	wait := axis{lo: 0, hi: max(1, mostWaiting), from: height - pad, to: pad}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<div class="strip"><span>%s</span><svg viewBox="0 0 %d %d" preserveAspectRatio="none" role="img" aria-label="%s over time"><path class="kv" d="M0 %d`,
-		html.EscapeString(name), chartWide, height, html.EscapeString(name), height-pad)
+	fmt.Fprintf(&b, `<div class="strip"><span>%s</span><svg viewBox="0 0 %d %d" preserveAspectRatio="none" role="img" aria-label="%s over time"><path class="out" d="`,
+		html.EscapeString(name), chartWide, height, html.EscapeString(name))
+	for i, v := range e.Out {
+		if v >= 0.5 {
+			fmt.Fprintf(&b, "M%.1f 0H%.1fV%dH%.1fZ", x.at(float64(i)), x.at(float64(i)+1), height, x.at(float64(i)))
+		}
+	}
+	fmt.Fprintf(&b, `"/><path class="kv" d="M0 %d`, height-pad)
 	for i, v := range e.KV {
 		fmt.Fprintf(&b, "L%.1f %.1f", x.at(float64(i)+0.5), kv.at(v))
 	}
@@ -196,7 +212,7 @@ func strip(name string, e *EndpointSeries, n int, mostRunning, mostWaiting float
 	b.WriteString(`<path class="wait" d="`)
 	for i, v := range e.Waiting {
 		if v > 0 {
-			fmt.Fprintf(&b, "M%.1f %dV%.1f", x.at(float64(i)+0.5), height-pad, min(wait.at(v), height-pad-3))
+			fmt.Fprintf(&b, "M%.1f %dV%.1fH%.1fV%dZ", x.at(float64(i)+0.2), height-pad, min(wait.at(v), height-pad-3), x.at(float64(i)+0.8), height-pad)
 		}
 	}
 	b.WriteString(`"/><path class="line run" d="`)

@@ -13,7 +13,6 @@ func (r *Report) overTime(b *strings.Builder) {
 	if own.Series == nil || len(own.Series.Arrivals) < 2 {
 		return
 	}
-	b.WriteString(`<section class="pair">`)
 	end := own.Series.Step * float64(len(own.Series.Arrivals))
 	x := axis{lo: 0, hi: end}
 	if end >= 120 {
@@ -34,6 +33,7 @@ func (r *Report) overTime(b *strings.Builder) {
 		{"Goodput over time", "of those that arrived then", func(s *Series) []float64 { return s.Goodput }, 0, 100, func(v float64) string { return number(v) + " %" }},
 		{"First token over time", "95 % are faster", func(s *Series) []float64 { return s.TTFT }, r.SLO.TTFT, 0, tickTime},
 		{"Under way", "requests at the gateway", func(s *Series) []float64 { return s.Open }, 0, 0, number},
+		{"Waiting", "requests in the queues of the model servers, at most", (*Series).queued, 0, 0, number},
 	} {
 		hi := c.top
 		var curves []curve
@@ -55,7 +55,17 @@ func (r *Report) overTime(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, `<figure><figcaption>%s <small>%s</small></figcaption>%s%s</figure>`, c.title, c.more, ch, legend(curves))
 	}
-	b.WriteString("</section>\n")
+}
+
+// queued is how many requests wait in the queues of all endpoints.
+func (s *Series) queued() []float64 {
+	out := make([]float64, len(s.Arrivals))
+	for i := range s.Endpoints {
+		for k, v := range s.Endpoints[i].Waiting {
+			out[k] += v
+		}
+	}
+	return out
 }
 
 // times are the middles of the pieces.
@@ -107,17 +117,22 @@ func (r *Report) lineDetails(b *strings.Builder, p *Policy, open bool) {
 	fmt.Fprintf(b, `<details%s><summary>Endpoints under %s <small>the busiest computes %.2f times as long as the mean</small></summary>`,
 		attr, html.EscapeString(p.Name), p.Imbalance)
 	if s := p.Series; s != nil && len(s.Endpoints) > 0 {
-		running, waiting := 0.0, 0.0
+		running, waiting, out := 0.0, 0.0, 0.0
 		for i := range s.Endpoints {
-			running, waiting = max(running, highest(s.Endpoints[i].Running)), max(waiting, highest(s.Endpoints[i].Waiting))
+			e := &s.Endpoints[i]
+			running, waiting, out = max(running, highest(e.Running)), max(waiting, highest(e.Waiting)), max(out, highest(e.Out))
 		}
+		bars := max(waiting, math.Ceil(running/2)) // one or two that wait for the next step are no queue, and should not look like one
 		fmt.Fprintf(b, `<p class="legend"><span><i class="kv"></i>KV memory in use, top is 100 %%</span><span><i class="run"></i>running, top is %s</span>`, number(running))
 		if waiting > 0 {
-			fmt.Fprintf(b, `<span><i class="wait"></i>waiting, top is %s</span>`, number(waiting))
+			fmt.Fprintf(b, `<span><i class="wait"></i>waiting, top is %s</span>`, number(bars))
+		}
+		if out >= 0.5 {
+			b.WriteString(`<span><i class="out"></i>not there, or not working</span>`)
 		}
 		fmt.Fprintf(b, `<span>from left to right: %s</span></p><div class="strips">`, minutes(s.Step*float64(len(s.Arrivals))))
 		for i := range s.Endpoints {
-			b.WriteString(strip(fmt.Sprint(i), &s.Endpoints[i], len(s.Arrivals), running, waiting))
+			b.WriteString(strip(fmt.Sprint(i), &s.Endpoints[i], len(s.Arrivals), running, bars))
 		}
 		b.WriteString("</div>")
 	}

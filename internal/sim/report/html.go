@@ -31,14 +31,19 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	fmt.Fprintf(&b, "<header><h1>%s</h1><p>What this traffic would have met, in virtual time, against a model of vLLM.</p></header>\n", esc(r.Workload))
 	b.WriteString(`<dl class="facts">`)
 	for _, f := range r.Facts {
+		if f.Value == r.Workload {
+			continue // it is the title
+		}
 		fmt.Fprintf(&b, "<div><dt>%s</dt><dd>%s</dd></div>", esc(f.Name), esc(f.Value))
 	}
 	b.WriteString("</dl>\n")
 	r.tiles(&b)
 	r.bars(&b)
 	r.table(&b)
+	b.WriteString(`<section class="pair">`)
 	r.distributions(&b)
 	r.overTime(&b)
+	b.WriteString("</section>\n")
 	for i := range r.Lines {
 		r.lineDetails(&b, &r.Lines[i], i == r.own())
 	}
@@ -65,13 +70,30 @@ func (r *Report) tiles(b *strings.Builder) {
 	tile := func(name, value, more string) {
 		fmt.Fprintf(b, `<div class="tile"><b>%s</b><span>%s</span><small>%s</small></div>`, html.EscapeString(value), html.EscapeString(name), html.EscapeString(more))
 	}
-	tile("goodput", p.goodput()+" %", fmt.Sprintf("of %d requests", o.Requests))
+	tile("goodput", p.goodput()+" %", fmt.Sprintf("of %d requests; %s", o.Requests, lost(o)))
 	tile("first token, 95 %", text(o.TTFT.P95), "half within "+text(o.TTFT.P50))
 	tile("per token, 95 %", text(o.TPOT.P95), "half within "+text(o.TPOT.P50))
-	tile("prompt tokens cached", percent(p.EngineHits)+" %", percent(p.PredictedHits)+" % expected")
+	tile("cache hits", percent(p.EngineHits)+" %", percent(p.PredictedHits)+" % expected")
 	tile("preemptions", fmt.Sprint(p.Preemptions), fmt.Sprintf("%d tokens computed again", p.Recomputed))
-	tile("all endpoints full", text(p.AllFull), fmt.Sprintf("%d refused, %d failed, %d unfinished", o.Refused, o.Failed, o.Unfinished))
+	tile("all endpoints full", text(p.AllFull), "so long, over all seeds")
 	b.WriteString("</div></section>\n")
+}
+
+// lost says what became of the requests that were not answered.
+func lost(c *Class) string {
+	var parts []string
+	for _, x := range []struct {
+		n    int
+		what string
+	}{{c.Refused, "refused"}, {c.Failed, "failed"}, {c.Cancelled, "went away"}, {c.Unfinished, "unfinished"}} {
+		if x.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", x.n, x.what))
+		}
+	}
+	if parts == nil {
+		return "all were answered"
+	}
+	return strings.Join(parts, ", ")
 }
 
 // bars compares goodput.
@@ -79,7 +101,7 @@ func (r *Report) bars(b *strings.Builder) {
 	if len(r.Lines) < 2 {
 		return
 	}
-	b.WriteString(`<section><h2>Goodput by policy</h2><div class="bars">`)
+	b.WriteString(`<section><h2>Goodput</h2><div class="bars">`)
 	for i := range r.Lines {
 		p := &r.Lines[i]
 		class := "bar"
@@ -138,7 +160,6 @@ func (r *Report) shown(n int) []int {
 
 // distributions draws the cumulative distributions.
 func (r *Report) distributions(b *strings.Builder) {
-	b.WriteString(`<section class="pair">`)
 	for _, c := range []struct {
 		title string
 		of    func(*Policy) *sim.Dist
@@ -173,7 +194,6 @@ func (r *Report) distributions(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, `<figure><figcaption>%s <small>share of requests within a time</small></figcaption>%s%s</figure>`, c.title, ch, legend(curves))
 	}
-	b.WriteString("</section>\n")
 }
 
 func (r *Report) longLimit(title string) float64 {

@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func TestHTML(t *testing.T) {
 			t.Errorf("%q is in the page", bad)
 		}
 	}
-	for _, want := range []string{"viewport", "prefers-color-scheme", "chat &lt;b&gt;&amp;", "Time to first token", "Endpoints under pointsman", "long prompts"} {
+	for _, want := range []string{"viewport", "prefers-color-scheme", "chat &lt;b&gt;&amp;", "Time to first token", "Endpoints under pointsman", "long prompts", "requests; "} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not in the page", want)
 		}
@@ -155,4 +156,53 @@ func TestEmpty(t *testing.T) {
 		t.Error("NaN in the page")
 	}
 	written(t, r.WriteText)
+}
+
+// A run is cut into pieces that have requests enough to say something; what nobody knows is not 0; an endpoint that is not there, dead or hung
+// is marked.
+func TestSeries(t *testing.T) {
+	run := func(every time.Duration) *Series {
+		t.Helper()
+		c := sim.Config{Endpoints: sim.Fleet(4, sim.DefaultEngine()), Length: 160 * time.Second, Seed: 1}
+		c.Endpoints[1].Join = 80 * time.Second
+		c.Endpoints[2].Down = []sim.Outage{{From: 40 * time.Second, To: 80 * time.Second}}
+		c.Endpoints[3].Hang = []sim.Outage{{From: 80 * time.Second, To: 120 * time.Second}}
+		c.Workload = func(s *sim.Sim) {
+			for at := time.Duration(0); at < 100*time.Second; at += every { // nothing in the end
+				s.At(at, func() { s.Send(&sim.Request{Parts: []sim.Part{{ID: s.NewID(), Tokens: 100}}, Output: 10}) })
+			}
+		}
+		rec := NewRecorder(c.Length, 0)
+		c.Sink, c.Sample, c.SampleEvery = rec.Record, rec.Sample, rec.Every()
+		if _, err := sim.Run(c); err != nil {
+			t.Fatal(err)
+		}
+		return rec.Series()
+	}
+	for _, c := range []struct {
+		every  time.Duration
+		pieces int
+	}{{50 * time.Millisecond, 160}, {400 * time.Millisecond, 40}, {10 * time.Second, 20}} {
+		s := run(c.every)
+		step, sent, last := 160/float64(c.pieces), 0.0, c.pieces-1
+		for _, v := range s.Arrivals {
+			sent += v * s.Step
+		}
+		if len(s.Arrivals) != c.pieces || s.Step != step || math.Abs(sent-float64(100*time.Second/c.every)) > 0.5 {
+			t.Errorf("every %v: %d pieces of %g s with %g requests", c.every, len(s.Arrivals), s.Step, sent)
+			continue
+		}
+		if s.TTFT[0] <= 0 || s.Goodput[0] != 100 || s.TTFT[last] != -1 || s.Goodput[last] != -1 || s.Arrivals[last] != 0 {
+			t.Errorf("every %v: first and last first token %v, %v, goodput %v, %v", c.every, s.TTFT[0], s.TTFT[last], s.Goodput[0], s.Goodput[last])
+		}
+		for i, want := range []float64{0: 0, 1: 80, 2: 40, 3: 40} {
+			out := 0.0
+			for _, v := range s.Endpoints[i].Out {
+				out += v * s.Step
+			}
+			if math.Abs(out-want) > step {
+				t.Errorf("every %v: endpoint %d is out for %g s, want %g", c.every, i, out, want)
+			}
+		}
+	}
 }

@@ -7,16 +7,21 @@ import (
 	"pointsman.dev/pointsman/internal/sim"
 )
 
-// points is into how many pieces of equal length a run is cut for its series.
-const points = 160
+// points is into how many pieces of equal length a run is cut for its series. Where few requests come they are joined, so that a piece has
+// enough of them to say something, but for fewPoints.
+const (
+	points    = 160
+	fewPoints = 20
+	enough    = 6 // requests per piece
+)
 
 // Series is one run over time, in pieces of equal length.
 type Series struct {
 	Step      float64          `json:"step_seconds"`
 	Arrivals  []float64        `json:"arrivals_per_second"`
-	Goodput   []float64        `json:"goodput_percent"` // of those that arrived in the piece; -1: none did
-	TTFT      []float64        `json:"ttft_p95_seconds"`
-	Open      []float64        `json:"requests_open"` // at the gateway, mean
+	Goodput   []float64        `json:"goodput_percent"`  // of those that arrived in the piece; -1: none did
+	TTFT      []float64        `json:"ttft_p95_seconds"` // -1: none got so far
+	Open      []float64        `json:"requests_open"`    // at the gateway, mean
 	Endpoints []EndpointSeries `json:"endpoints"`
 }
 
@@ -25,6 +30,7 @@ type EndpointSeries struct {
 	Running []float64 `json:"running"`  // mean
 	Waiting []float64 `json:"waiting"`  // most
 	KV      []float64 `json:"kv_usage"` // mean, [0,1]
+	Out     []float64 `json:"out"`      // share of the time in which it was not there or did not work, [0,1]
 }
 
 // Recorder gathers the Series of one run. Give its Record and Sample to the run as Sink and Sample.
@@ -96,8 +102,13 @@ func (r *Recorder) Sample(s *sim.Sample) {
 		}
 		e := &r.s.Endpoints[k]
 		for len(e.KV) <= i {
-			e.Running, e.Waiting, e.KV = append(e.Running, 0), append(e.Waiting, 0), append(e.KV, 0)
+			e.Running, e.Waiting, e.KV, e.Out = append(e.Running, 0), append(e.Waiting, 0), append(e.KV, 0), append(e.Out, 0)
 		}
+		out := 1.0
+		if s.Endpoints[k].Works {
+			out = 0
+		}
+		mean(&e.Out[i], out)
 		st := &s.Endpoints[k].Stats
 		mean(&e.Running[i], float64(st.Running))
 		mean(&e.KV[i], st.KVUsage)
@@ -105,16 +116,59 @@ func (r *Recorder) Sample(s *sim.Sample) {
 	}
 }
 
-// Series returns what was gathered.
+// join makes one piece of every two.
+func (r *Recorder) join() {
+	half := func(v []float64, of func(a, b, na, nb float64) float64) []float64 {
+		for i := 0; i < len(v); i += 2 {
+			b, na, nb := 0.0, r.n[i], 0.0
+			if i+1 < len(v) {
+				b, nb = v[i+1], r.n[i+1]
+			}
+			v[i/2] = of(v[i], b, na, nb)
+		}
+		return v[:(len(v)+1)/2]
+	}
+	sum := func(a, b, _, _ float64) float64 { return a + b }
+	most := func(a, b, _, _ float64) float64 { return max(a, b) }
+	mean := func(a, b, na, nb float64) float64 { return (a*na + b*nb) / max(1, na+nb) }
+	for k := range r.s.Endpoints {
+		e := &r.s.Endpoints[k]
+		e.Running, e.KV, e.Out, e.Waiting = half(e.Running, mean), half(e.KV, mean), half(e.Out, mean), half(e.Waiting, most)
+	}
+	r.s.Open = half(r.s.Open, mean)
+	r.s.Arrivals = half(r.s.Arrivals, func(a, b, _, _ float64) float64 { return (a + b) / 2 })
+	for i := range r.ttft {
+		if i%2 == 1 {
+			r.ttft[i-1].Merge(&r.ttft[i])
+		}
+		r.ttft[i/2] = r.ttft[i&^1]
+	}
+	r.ttft = r.ttft[:(len(r.ttft)+1)/2]
+	r.good, r.all = half(r.good, sum), half(r.all, sum)
+	r.n = half(r.n, sum) // the last, for it weighs the others
+	r.step *= 2
+	r.s.Step = r.step.Seconds()
+}
+
+// Series ends the recording and returns what was gathered.
 func (r *Recorder) Series() *Series {
+	requests := 0.0
+	for _, n := range r.all {
+		requests += n
+	}
+	for len(r.n) >= 2*fewPoints && requests < enough*float64(len(r.n)) {
+		r.join()
+	}
 	s := r.s
 	for i := range r.n {
-		good := -1.0
+		good, ttft := -1.0, -1.0
 		if r.all[i] > 0 {
 			good = 100 * r.good[i] / r.all[i]
 		}
-		s.Goodput = append(s.Goodput, tidy(good))
-		s.TTFT = append(s.TTFT, round(r.ttft[i].Quantile(0.95)))
+		if r.ttft[i].N > 0 {
+			ttft = round(r.ttft[i].Quantile(0.95))
+		}
+		s.Goodput, s.TTFT = append(s.Goodput, tidy(good)), append(s.TTFT, ttft)
 	}
 	for _, v := range [][]float64{s.Arrivals, s.Open} {
 		tidyAll(v)
@@ -123,6 +177,7 @@ func (r *Recorder) Series() *Series {
 		e := &s.Endpoints[k]
 		tidyAll(e.Running)
 		tidyAll(e.KV)
+		tidyAll(e.Out)
 	}
 	return &s
 }

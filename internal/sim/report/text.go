@@ -18,8 +18,12 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // WriteText writes the report as tables for a terminal.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
+	width := 10
 	for _, f := range r.Facts {
-		fmt.Fprintf(&b, "%-10s %s\n", f.Name, f.Value)
+		width = max(width, len(f.Name))
+	}
+	for _, f := range r.Facts {
+		fmt.Fprintf(&b, "%-*s %s\n", width, f.Name, f.Value)
 	}
 	b.WriteString("\n")
 	columns(&b, r.rows())
