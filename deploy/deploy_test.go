@@ -330,8 +330,22 @@ func TestApply(t *testing.T) {
 	}
 	// labels as odd as Kubernetes allows, which are numbers and booleans to YAML
 	models, gateway := policies(t, "--models", "app.kubernetes.io/name=vLLM_0.9.1-x,empty=,n=123,yes=true,e=1e3", "--models", "app=null:8100:8101", "--gateway", "a.b/c=on")
-	if err := s.Apply(models+"---\n"+gateway, true); err != nil {
-		t.Error(err)
+	if err := s.Apply(models+"---\n"+gateway, false); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]obj{
+		"pointsman-model-servers":   {"app.kubernetes.io/name": "vLLM_0.9.1-x", "empty": "", "n": "123", "yes": "true", "e": "1e3"},
+		"pointsman-model-servers-2": {"app": "null"}, // which would be no label at all
+		"pointsman":                 {"a.b/c": "on"},
+	} {
+		var got any
+		code, answer, err := s.Do("GET", "/apis/networking.k8s.io/v1/namespaces/models/networkpolicies/"+name, "", nil)
+		if err != nil || json.Unmarshal(answer, &got) != nil || code != 200 {
+			t.Fatalf("%d %v\n%s", code, err, answer)
+		}
+		if diff := cmp.Diff(want, at(got, "spec", "podSelector", "matchLabels")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 	for _, file := range []string{"autoscaling/hpa.yaml", "autoscaling/keda.yaml"} {
 		if err := s.Apply(read(t, file), true); err != nil {

@@ -3,7 +3,10 @@ package deploy
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +31,12 @@ func TestChartIsTheKustomization(t *testing.T) {
 		run(t, "kustomize", "build", "kustomize/aibrix"), "NetworkPolicy/pointsman-model-servers")
 	same(t, chart(t, "--set=discovery=true,picker=true", "--set-json", `config=`+configJSON(t, "kustomize/envoy-gateway/pointsman.yaml")), run(t, "kustomize", "build", "kustomize/envoy-gateway"),
 		"InferencePool/chat", "Gateway/inference", "HTTPRoute/inference", "ClientTrafficPolicy/inference", "BackendTrafficPolicy/inference")
+	for _, overlay := range []string{"istio", "kgateway"} { // whose Envoy runs beside the model servers
+		dir := "kustomize/" + overlay
+		same(t, chart(t, "--set=discovery=true,picker=true", "--set-json", `config=`+configJSON(t, dir+"/pointsman.yaml"),
+			"--set-json", `networkPolicy.envoy={"namespace":"models","labels":{"app.kubernetes.io/name":null,"gateway.networking.k8s.io/gateway-name":"inference"}}`),
+			run(t, "kustomize", "build", dir), "InferencePool/chat", "Gateway/inference", "HTTPRoute/inference")
+	}
 }
 
 // configJSON is a configuration file as a value of the chart; keys of the chart's default that it has not are taken away.
@@ -67,28 +76,101 @@ func same(t *testing.T, chart, kustomization string, without ...string) {
 	}
 }
 
-// A value that would make a gateway which nobody can reach, or that means nothing, is refused with its name.
+// A value that would make a gateway which nobody can reach, or that means nothing, is refused with its place.
 func TestChartRefuses(t *testing.T) {
-	helm := program(t, "helm")
 	for set, why := range map[string]string{
-		"config.admin=127.0.0.1:9090":         "admin",
-		"config.listen=0.0.0.0:9999":          "listen",
-		"replica=3":                           "replica",
-		"networkPolicy.models.ports={0}":      "ports",
-		"terminationGracePeriodSeconds=1h":    "terminationGracePeriodSeconds",
-		"image.tag=":                          "tag",
-		"config.extproc.listen=0.0.0.0:9003":  "extproc",
-		"monitoring.rules=sometimes":          "rules",
-		"networkPolicy.prometheus.namespace=": "namespace",
+		"config.admin=127.0.0.1:9090":             "at '/config/admin': ",
+		"config.listen=0.0.0.0:9999":              "at '/config/listen': ",
+		"networkPolicy.models.ports={0}":          "at '/networkPolicy/models/ports/0': ",
+		"terminationGracePeriodSeconds=1h":        "at '/terminationGracePeriodSeconds': got string, want integer",
+		"image.tag=":                              "at '/image/tag': ",
+		"config.extproc.listen=0.0.0.0:9003":      "at '/config/extproc/listen': ",
+		"monitoring.rules=sometimes":              "at '/monitoring/rules': got string, want boolean",
+		"networkPolicy.prometheus.namespace=":     "at '/networkPolicy/prometheus/namespace': ",
+		"networkPolicy.models.labels.app=va lue":  "at '/networkPolicy/models/labels/app': ",
+		"picker=true":                             "at '/config': missing property 'extproc'",
+		"config.pools[0].kubernetes.aibrix=m":     "at '/discovery': value must be true",
+		"config.peers.dnss=pointsman:9091":        "at '/config/peers': additional properties 'dnss' not allowed",
+		"config.pools[0].full.max_num_seq=3":      "at '/config/pools/0/full': additional properties 'max_num_seq' not allowed",
+		"config.models[0].pools[0].srves=m":       "at '/config/models/0/pools/0': additional properties 'srves' not allowed",
+		"resources.limit.cpu=1":                   "at '/resources': additional properties 'limit' not allowed",
+		"config.kubernetes.kubeconfigs=/tmp/kube": "at '/config/kubernetes': additional properties 'kubeconfigs' not allowed",
 	} {
-		var out bytes.Buffer
-		cmd := exec.Command(helm, "template", "pointsman", "helm/pointsman", "--set", set)
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Run(); err == nil {
-			t.Errorf("%s is taken", set)
-		} else if !strings.Contains(out.String(), why) {
-			t.Errorf("%s: the error does not name %s:\n%s", set, why, out.String())
+		refuses(t, set, why)
+	}
+	var values obj
+	if err := yaml.Unmarshal([]byte(read(t, "helm/pointsman/values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	misspell(values, "", func(path, key string) {
+		n++
+		refuses(t, path+key+"x=1", "at '"+strings.ReplaceAll(strings.TrimSuffix("/"+path, "."), ".", "/")+"': additional properties '"+key+"x' not allowed")
+	})
+	if n < 10 {
+		t.Errorf("only %d typos were tried", n)
+	}
+}
+
+// refuses demands that a value is refused by a line with a text.
+func refuses(t *testing.T, set, why string) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := exec.Command(program(t, "helm"), "template", "pointsman", "helm/pointsman", "--set", set)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err == nil {
+		t.Errorf("%s is taken", set)
+	} else if why = strings.Replace(why, "at '/': ", "at '': ", 1); !strings.Contains(out.String(), why) {
+		t.Errorf("%s: want %q in\n%s", set, why, out.String())
+	}
+}
+
+// misspell names a key of each mapping of the chart's values in which every key is one of the chart's.
+func misspell(values obj, path string, try func(path, key string)) {
+	for key, v := range values {
+		if inner, ok := v.(obj); ok && key != "labels" && key != "annotations" && key != "requests" && key != "limits" && len(inner) > 0 {
+			misspell(inner, path+key+".", try)
 		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		try(path, key)
+		return // one of them
+	}
+}
+
+// The schema knows the keys of the configuration file: those that docs/config.md has, and no others.
+func TestChartKnowsTheConfiguration(t *testing.T) {
+	var schema obj
+	if err := json.Unmarshal([]byte(read(t, "helm/pointsman/values.schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	keys(at(schema, "properties", "config"), "", got)
+	want := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_.\\[\\]]+)` \\|").FindAllStringSubmatch(read(t, "../docs/config.md"), -1) {
+		want[row[1]] = true
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(want) < 50 {
+		t.Errorf("%d keys (-docs/config.md +schema):\n%s", len(want), diff)
+	}
+}
+
+// keys collects the paths that a schema names, and demands that no mapping takes others.
+func keys(schema any, path string, into map[string]bool) {
+	if items := at(schema, "items"); items != nil {
+		schema, path = items, path+"[]"
+	}
+	props, _ := at(schema, "properties").(obj)
+	if props == nil {
+		return
+	}
+	if at(schema, "additionalProperties") != false {
+		into[path+" takes any key"] = true
+	}
+	for key, v := range props {
+		p := strings.TrimPrefix(path+"."+key, ".")
+		into[p] = true
+		keys(v, p, into)
 	}
 }
 
@@ -97,7 +179,7 @@ func TestChartApplies(t *testing.T) {
 	program(t, "helm")
 	s := kubetest.Start(t)
 	withCRDs(t, s)
-	text := chart(t, monitored, "--set", "discovery=true,picker=true,secrets={keys},imagePullSecrets[0].name=pull,service.type=LoadBalancer,podAnnotations.a=b,nodeSelector.a=b,"+
+	text := chart(t, monitored, "--set", "discovery=true,picker=true,config.extproc.listen=:9002,secrets={keys},imagePullSecrets[0].name=pull,service.type=LoadBalancer,podAnnotations.a=b,nodeSelector.a=b,"+
 		"networkPolicy.models.ports={8000,8001},image.pullPolicy=Always", "--set-json", `tolerations=[{"operator":"Exists"}]`)
 	if err := s.Apply(text, true); err != nil {
 		t.Error(err)
