@@ -136,9 +136,11 @@ func runPage(t *testing.T, root, bin, page string, lines []string) {
 			if strings.HasPrefix(cmd, "curl ") {
 				cmd = "curl -sS " + strings.TrimPrefix(cmd, "curl ")
 			}
-			run := exec.Command("bash", "-c", cmd)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // pages wait without end
+			run := exec.CommandContext(ctx, "bash", "-c", cmd)
 			run.Dir = dir
 			out, err := run.CombinedOutput()
+			cancel()
 			if err != nil {
 				t.Errorf("%s\n%v\n%s", line, err, out)
 			}

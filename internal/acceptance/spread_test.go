@@ -107,10 +107,10 @@ func TestSequentialRequestsUseEveryEndpoint(t *testing.T) {
 	g := gateway(t, list(urls...), "", "")
 	waitReady(t, g, 4)
 	c := client(t, 1)
-	for range 10 {
+	for round := range 10 {
 		answers := make([]answer, 200)
 		for i := range answers {
-			answers[i] = post(c, g, "/v1/chat/completions", chatBody([]message{{"user", words(i, 100)}}, 4))
+			answers[i] = post(c, g, "/v1/chat/completions", chatBody([]message{{"user", words(200*round+i, 100)}}, 4))
 		}
 		mustOK(t, answers)
 		got := counts(answers)

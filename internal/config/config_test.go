@@ -279,7 +279,7 @@ func TestWordsOfValues(t *testing.T) {
 func TestBracketsInBrackets(t *testing.T) {
 	start := time.Now()
 	_, err := Parse("x.yaml", []byte("pools: "+strings.Repeat("[", 100_000)+strings.Repeat("]", 100_000)))
-	if err == nil || !strings.Contains(err.Error(), "not YAML") || time.Since(start) > 5*time.Second {
+	if err == nil || !strings.Contains(err.Error(), "not YAML") || time.Since(start) > time.Minute {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
 }

@@ -57,7 +57,7 @@ func failure(t *testing.T, c *upstreamConn) error {
 	if _, err := c.Write([]byte("second request")); err != nil {
 		return err
 	}
-	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	c.SetReadDeadline(time.Now().Add(patience))
 	_, err := c.Read(make([]byte, 16))
 	if err == nil {
 		t.Fatal("reading a broken connection gave bytes")

@@ -160,7 +160,7 @@ func TestFraming(t *testing.T) {
 func (f *framing) lockstep(t *testing.T, name string, up *play, res *http.Response) {
 	t.Helper()
 	defer res.Body.Close()
-	late := time.AfterFunc(5*time.Second, func() { res.Body.Close() })
+	late := time.AfterFunc(patience, func() { res.Body.Close() })
 	defer late.Stop()
 	for i, piece := range f.pieces {
 		if piece == "" {

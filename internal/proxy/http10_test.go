@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 )
 
 // old is a request of an HTTP/1.0 client, which nginx is unless it is told otherwise.
@@ -52,7 +51,11 @@ func TestHTTP10(t *testing.T) {
 		}, delta("a"), `"upstream_reset"`, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ep := newEndpoint(t, c.handle)
+			served := make(chan struct{})
+			ep := newEndpoint(t, func(w http.ResponseWriter, q *http.Request) {
+				defer close(served)
+				c.handle(w, q)
+			})
 			r := newRig(t, []string{ep.URL}, func(cfg *Config) { cfg.CutStream = c.how })
 			_, br := r.raw(old(c.body))
 			res, err := http.ReadResponse(br, nil)
@@ -68,7 +71,7 @@ func TestHTTP10(t *testing.T) {
 			}
 			select {
 			case more <- struct{}{}:
-			case <-time.After(10 * time.Millisecond): // nobody waits for it
+			case <-served: // nobody waits for it
 			}
 			rest, err := io.ReadAll(res.Body)
 			if (err != nil) != c.broken || !strings.Contains(string(rest), c.rest) || c.rest == "" && len(rest) > 0 {

@@ -19,7 +19,7 @@ func TestKeepAliveOnTheWire(t *testing.T) {
 			pause(every)
 			answerStream(w, delta("a"))
 		}
-		pause(3 * every)
+		pause(6 * every)
 		answerStream(w, finishStop, doneEvent)
 	})
 	want := strings.Repeat(delta("a"), 4) + finishStop + doneEvent

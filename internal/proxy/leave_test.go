@@ -128,20 +128,16 @@ func (c *leaving) run(t *testing.T, proto string) {
 			t.Fatal(err)
 		}
 	}
-	left := time.Now()
 	cancel()
 	if c.handle != nil {
 		select {
 		case <-a.left:
 		case <-b.left:
-		case <-time.After(time.Second):
-			t.Error("the endpoint's connection was still open after 1 s")
+		case <-time.After(patience):
+			t.Error("the endpoint's connection stays open")
 		}
 	}
 	rec := r.record()
-	if took := time.Since(left); took > time.Second {
-		t.Errorf("ended %v after the client had left", took)
-	}
 	if n := rec["attempts"]; rec["outcome"] != "client_cancelled" || c.handle != nil && n != "" && n != "1" {
 		t.Errorf("record %v", rec)
 	}

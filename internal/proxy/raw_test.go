@@ -130,7 +130,7 @@ func TestTooLargeIsReadable(t *testing.T) {
 		"chunked": fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n", size),
 	} {
 		conn, br := r.raw("POST " + chat + " HTTP/1.1\r\nHost: gw\r\n" + head)
-		conn.SetDeadline(time.Now().Add(30 * time.Second))
+		conn.SetDeadline(time.Now().Add(patience))
 		w := bufio.NewWriter(conn)
 		for range size >> 10 {
 			if _, err := w.Write(bytes.Repeat([]byte{' '}, 1<<10)); err != nil {

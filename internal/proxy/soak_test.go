@@ -95,12 +95,8 @@ func TestAbortsLeaveNothing(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	begun := time.Now()
 	r.idle()
 	dead.idle()
-	if took := time.Since(begun); took > time.Second {
-		t.Errorf("in-flight gauges took %v to return to 0", took)
-	}
 	tr.CloseIdleConnections()
 	r.proxy.CloseIdle()
 	r.server.CloseClientConnections()
@@ -163,7 +159,7 @@ func TestLargeBodiesInFlight(t *testing.T) {
 			}
 		})
 	}
-	deadline := time.Now().Add(30 * time.Second) // 100 MB through the race detector
+	deadline := time.Now().Add(patience)
 	for r.inFlight() < 50 && time.Now().Before(deadline) {
 		pause(time.Millisecond)
 	}

@@ -13,7 +13,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 
@@ -331,7 +330,7 @@ func TestRealtime(t *testing.T) {
 	t.Cleanup(ep.Close)
 	r := newRig(t, []string{ep.URL})
 	for _, last := range []string{"", "bye"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		c, _, err := websocket.Dial(ctx, strings.Replace(r.server.URL, "http", "ws", 1)+"/v1/realtime?model=m", nil)
 		if err != nil {

@@ -30,7 +30,7 @@ func FuzzWireHeaders(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, value, connection string) {
 		r.t = t
 		conn, br := r.raw(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: gw\r\n%s: %s\r\nConnection: %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s\r\n\r\n", chat, name, value, connection, len(chatBody), chatBody))
-		conn.SetDeadline(time.Now().Add(5 * time.Second))
+		conn.SetDeadline(time.Now().Add(patience))
 		answers := 0
 		for {
 			res, err := http.ReadResponse(br, nil)
