@@ -64,7 +64,7 @@ func inImage(t *testing.T, program string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	last := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	last := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	defer last.Stop()
 	var said strings.Builder
 	for lines := bufio.NewScanner(log); lines.Scan(); {

@@ -72,7 +72,7 @@ func newFleet(t *testing.T) *fleet {
 	for range 2 {
 		addr := loopback.Free(t)
 		f.engines = append(f.engines, "http://"+addr)
-		start(t, dir+"/vllmsim", "--listen", addr, "--model", "m", "--profile", "tiny-cpu", "--max-model-len", "32768")
+		start(t, dir+"/vllmsim", "--listen", addr, "--model", "m", "--profile", "tiny-cpu", "--max-model-len", "32768", "--speed", "0.3") // streams of five minutes
 	}
 	targets := []string{loopback.Free(t), loopback.Free(t)}
 	peers := []string{loopback.Free(t), loopback.Free(t)}
@@ -134,7 +134,7 @@ func start(t *testing.T, program string, args ...string) {
 // until asks again and again until the answer is "".
 func (f *fleet) until(what string, check func() string) {
 	f.t.Helper()
-	deadline := time.Now().Add(40 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		why := check()
 		if why == "" {

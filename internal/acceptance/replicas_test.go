@@ -9,11 +9,9 @@ import (
 	"math"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -185,89 +183,5 @@ func (o *observed) usage(data string) {
 	}
 	if json.Unmarshal([]byte(data), &chunk) == nil && chunk.Usage != nil {
 		o.prompt, o.generated, o.cached = chunk.Usage.Prompt, chunk.Usage.Generated, chunk.Usage.Details.Cached
-	}
-}
-
-// TestReplicasThatFail: one of three is stopped, goes on, is killed and starts again, under load. The others serve on; what it had in
-// flight is forgotten; afterwards all books are empty.
-func TestReplicasThatFail(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
-	bin := filepath.Join(t.TempDir(), "pointsman")
-	build(t, bin, "pointsman")
-	cfg := simConfig()
-	cfg.Speed = 1
-	_, urls := simFleet(t, 2, cfg)
-	all := replicas(t, bin, 3, true, urls)
-	c := client(t, 100)
-	slow := func(p *program) { // an answer of half a minute
-		go func() { _ = stream(c, p.api, []message{{"user", words(int(time.Now().UnixNano()%1e6), 2000)}}, 2000) }()
-	}
-	known := func(p *program, peers, own int, what string) {
-		t.Helper()
-		eventually(t, patience, func() string {
-			st := p.pools(t)[0]
-			if st.Peers != peers || st.InFlight != own {
-				return fmt.Sprintf("%s: %d requests of peers and %d of its own, want %d and %d", what, st.Peers, st.InFlight, peers, own)
-			}
-			return ""
-		})
-	}
-	serves := func(p *program, what string) {
-		t.Helper()
-		for i := range 4 {
-			if o := stream(c, p.api, []message{{"user", words(i, 3000)}}, 4); o.err != nil {
-				t.Errorf("%s: %v", what, o.err)
-			}
-		}
-	}
-	slow(all[2])
-	slow(all[2])
-	known(all[0], 2, 0, "two requests of the third")
-	known(all[2], 0, 2, "its own")
-
-	signal := func(s syscall.Signal) {
-		t.Helper()
-		if err := all[2].cmd.Process.Signal(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	signal(syscall.SIGSTOP)
-	serves(all[0], "while another one is stopped")
-	known(all[0], 0, 0, "the third is stopped")
-	known(all[1], 0, 0, "the third is stopped")
-	signal(syscall.SIGCONT)
-	known(all[0], 2, 0, "the third goes on")
-	known(all[1], 2, 0, "the third goes on")
-
-	signal(syscall.SIGKILL)
-	_ = all[2].cmd.Wait()
-	serves(all[1], "while another one is dead")
-	known(all[0], 0, 0, "the third is dead")
-	known(all[1], 0, 0, "the third is dead")
-
-	all[2] = all[2].again(t, bin)
-	eventually(t, patience, func() string {
-		for i, e := range all[2].pools(t)[0].Endpoints {
-			if was := all[0].pools(t)[0].Endpoints[i]; e.HeldBlocks != was.HeldBlocks || e.HeldBlocks == 0 {
-				return fmt.Sprintf("the one that started again believes that %s holds %d blocks, another %d", e.Name, e.HeldBlocks, was.HeldBlocks)
-			}
-		}
-		return ""
-	})
-	slow(all[2])
-	known(all[0], 1, 0, "the third is there again")
-	if err := all[2].cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	for i, p := range all[:2] {
-		known(p, 0, 0, "at the end")
-		if n := gauge(t, p, "pointsman_peer_refused_total"); n > 4 {
-			t.Errorf("gateway %d refused %v messages of its peers", i, n)
-		}
-		if n := p.says("peer is not told of picks"); n < 2 || n > 8 {
-			t.Errorf("gateway %d said %d times that a peer is lost", i, n)
-		}
 	}
 }

@@ -87,7 +87,7 @@ func TestReplicas(t *testing.T) {
 			known := func() bool {
 				return all[1].Status()[0].Peers == 1 && all[0].Peers()[0].State == telemetry.PeerConnected
 			}
-			patience := 10 * time.Second
+			patience := time.Minute
 			if !c.know {
 				patience = 2 * time.Second
 			}

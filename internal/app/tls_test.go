@@ -82,12 +82,13 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	torn := time.Now().Truncate(time.Hour)
 	for _, content := range []string{"torn", "torn", string(whole)} { // said once, however often clients come; then all is well again
 		if err := os.WriteFile(key, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if content == "torn" {
-			if err := os.Chtimes(key, time.Time{}, time.Now().Truncate(time.Hour)); err != nil {
+			if err := os.Chtimes(key, time.Time{}, torn); err != nil {
 				t.Fatal(err)
 			}
 		}

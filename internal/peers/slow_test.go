@@ -77,7 +77,15 @@ func TestPeerThatIsSlow(t *testing.T) {
 		}
 		return &pool.Request{Blocks: chain, PromptBytes: 256_000}
 	}
-	for id := range uint64(80) { // within 4 s, of which 2 s of batches may wait
+	overflows := func() bool {
+		r.x.mu.Lock()
+		defer r.x.mu.Unlock()
+		return r.x.links[ln.Addr().String()].behind.Load()
+	}
+	for id := uint64(0); id < 20 || !overflows(); id++ { // 2 s of batches may wait
+		if id == 2000 {
+			t.Fatal("its queue takes everything")
+		}
 		b, err := r.pool.Pick(long(id + 1))
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +94,7 @@ func TestPeerThatIsSlow(t *testing.T) {
 			done(open[0])
 			open = open[1:]
 		}
-		time.Sleep(45 * time.Millisecond)
+		time.Sleep(gather)
 	}
 	if there.Status().Peers == len(open) {
 		t.Fatal("it knows everything, although it takes nothing")
