@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,16 +11,54 @@ import (
 	"testing"
 	"time"
 
+	"pointsman.dev/pointsman/internal/app"
 	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/testkit/kubetest"
 )
 
-// The gateway takes its endpoints from a real API server: pods that become Ready serve, one that ends serves no more, and
-// requests go on while the API server is away.
+// aibrixModel is a model as AIBrix has it, whose pods podIn makes.
+const aibrixModel = `apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: vllm
+  namespace: default
+  labels: {model.aibrix.ai/name: m, model.aibrix.ai/port: "8000"}
+spec:
+  selector: {matchLabels: {model.aibrix.ai/name: m}}
+  template:
+    metadata:
+      labels: {model.aibrix.ai/name: m, model.aibrix.ai/port: "8000"}
+    spec:
+      containers: [{name: vllm, image: vllm, command: [/bin/sh, -c, "exec vllm serve m --max-num-seqs=\"48\""]}]
+`
+
+// imported is what pointsman import makes of a file, from the pool's name on.
+func imported(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "deployment.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, list bytes.Buffer
+	if code := app.Import(t.Context(), []string{file}, &out, &list); code != 0 || list.Len() > 0 {
+		t.Fatalf("%d %s", code, list.String())
+	}
+	_, pool, ok := strings.Cut(out.String(), "pools:\n  - name: m\n    ")
+	if !ok {
+		t.Fatalf("there is no pool of the model:\n%s", out.String())
+	}
+	return pool
+}
+
+// A model of AIBrix, whose Deployment the API server takes, is imported: the gateway finds its pods on that server. Those that become Ready
+// serve, one that ends serves no more, and requests go on while the API server is away.
 func TestKubernetes(t *testing.T) {
 	s := kubetest.Start(t)
+	if err := s.Apply(aibrixModel, true); err != nil {
+		t.Fatal(err)
+	}
 	_, urls := simFleet(t, 2, simConfig())
-	g := gateway(t, "kubernetes: {aibrix: m, read_args: true}", "", "kubernetes: {kubeconfig: "+s.Kubeconfig(kubetest.AdminToken, "default")+"}\n")
+	g := gateway(t, imported(t, aibrixModel), "", "kubernetes: {kubeconfig: "+s.Kubeconfig(kubetest.AdminToken, "default")+"}\n")
 	served := func(want ...string) {
 		t.Helper()
 		eventually(t, patience, func() string {
@@ -47,6 +86,11 @@ func TestKubernetes(t *testing.T) {
 		pod(t, s, fmt.Sprintf("vllm-%d", i), port)
 	}
 	served(names...)
+	for _, e := range status(t, g).Endpoints {
+		if e.MaxNumSeqs != 48 {
+			t.Errorf("%s takes %d requests at once, want those of the Deployment", e.Name, e.MaxNumSeqs)
+		}
+	}
 	c := client(t, 4)
 	ask := func(n int) map[string]int {
 		t.Helper()
