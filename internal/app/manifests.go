@@ -9,24 +9,24 @@ import (
 	"slices"
 	"strings"
 
+	"pointsman.dev/pointsman/internal/command"
 	"pointsman.dev/pointsman/internal/manifests"
 )
 
 // Manifests writes Kubernetes manifests for the labels that its flags name to stdout. It returns 2 when it was called wrongly.
-func Manifests(_ context.Context, args []string, stdout, stderr io.Writer) int {
-	if len(args) == 0 || args[0] != "network-policy" {
-		code := 2
-		if len(args) > 0 && slices.Contains([]string{"-h", "-help", "--help"}, args[0]) {
-			code = 0
-		}
-		fmt.Fprint(stderr, "Usage: pointsman manifests network-policy [flags]\n\nWrites the network policies of model servers and gateway for your labels.\n")
-		return code
-	}
+func Manifests(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	set := command.Set{Program: "pointsman manifests", About: "Writes Kubernetes manifests for your labels.", Commands: []command.Command{
+		{Name: "network-policy", Args: "[flags]", Help: "the network policies of model servers and gateway", Run: networkPolicy},
+	}}
+	return set.Main(ctx, args, stdout, stderr)
+}
+
+func networkPolicy(_ context.Context, args []string, stdout, stderr io.Writer) int {
 	p := policyFlags{
 		namespace: "models", pods: manifests.Labels{"app.kubernetes.io/name": "pointsman"}, home: "models",
 	}
 	flags := p.flagSet(stderr)
-	if err := flags.Parse(args[1:]); err != nil {
+	if err := flags.Parse(args); err != nil {
 		return usageCode(err)
 	}
 	if flags.NArg() > 0 {

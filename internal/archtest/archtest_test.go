@@ -27,7 +27,7 @@ var level = map[string]int{
 	"internal/spelling": 1, "internal/shell": 1, "internal/sim": 1, "internal/sim/trace": 2, "internal/sim/report": 2,
 	"internal/llmapi": 2, "internal/config": 2, "internal/discover": 2, "internal/routecase": 2,
 	"internal/discover/discovertest": 3, "internal/testkit/kubetest": 3, "internal/testkit/certs": 2, "internal/testkit/loopback": 2, "internal/testkit/records": 2,
-	"internal/pool": 3, "internal/telemetry": 3, "internal/testkit": 3, "internal/body": 3,
+	"internal/command": 3, "internal/pool": 3, "internal/telemetry": 3, "internal/testkit": 3, "internal/body": 3,
 	"internal/flight": 4,
 	"internal/proxy":  5, "internal/scrape": 5, "internal/dash": 5, "internal/admin": 5, "internal/vllmsim": 5,
 	"internal/extproc": 5, "internal/discover/kube": 5, "internal/peers": 5, "internal/peers/wire": 4, "internal/simcmd": 5, "internal/importer": 5, "internal/manifests": 5,

@@ -10,60 +10,27 @@ import (
 	"io"
 	"strings"
 
+	"pointsman.dev/pointsman/internal/command"
 	"pointsman.dev/pointsman/internal/config"
 )
 
-// command is one word after `pointsman sim`.
-type command struct {
-	name, args, help string
-	run              func(ctx context.Context, args []string, stdout, stderr io.Writer) int
-}
-
-// commands is the table that help and dispatch read.
-func commands() []command {
-	return []command{
-		{"compare", "[--workloads W1,...] [--seeds N] [--policies NAME,...]", "policies against each other on nine workloads", compare},
-		{"run", "TRACE [--endpoints N,...] [--compare] [--html FILE]", "a trace or access records, replayed: what if", runTrace},
-		{"record", "ACCESS.jsonl > trace.jsonl", "access records as a trace that can be given away", record},
-	}
-}
-
 // Main runs the command named by args[0].
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if len(args) == 0 {
-		usage(stderr)
-		return 2
-	}
-	switch args[0] {
-	case "help", "-h", "-help", "--help":
-		usage(stdout)
-		return 0
-	}
-	for _, c := range commands() {
-		if c.name == args[0] {
-			return c.run(ctx, args[1:], stdout, stderr)
-		}
-	}
-	fmt.Fprintf(stderr, "pointsman sim: there is no command %q\n\n", args[0])
-	usage(stderr)
-	return 2
-}
-
-func usage(w io.Writer) {
-	fmt.Fprint(w, `Judges routing before a GPU is touched: the gateway's own decisions against a model of vLLM, in virtual time.
-
-Usage:
-`)
-	for _, c := range commands() {
-		fmt.Fprintf(w, "  pointsman sim %-8s %-58s %s\n", c.name, c.args, c.help)
-	}
-	fmt.Fprint(w, `
-  pointsman sim compare --workloads W3 --seeds 1        a table in a few seconds
+	set := command.Set{
+		Program: "pointsman sim",
+		About:   "Judges routing before a GPU is touched: the gateway's own decisions against a model of vLLM, in virtual time.",
+		Commands: []command.Command{
+			{Name: "compare", Args: "[--workloads W1,...] [--seeds N] [--policies NAME,...]", Help: "policies against each other on nine workloads", Run: compare},
+			{Name: "run", Args: "TRACE [--endpoints N,...] [--compare] [--html FILE]", Help: "a trace or access records, replayed: what if", Run: runTrace},
+			{Name: "record", Args: "ACCESS.jsonl > trace.jsonl", Help: "access records as a trace that can be given away", Run: record},
+		},
+		More: `  pointsman sim compare --workloads W3 --seeds 1        a table in a few seconds
   pointsman sim compare --ablate --markdown             what each term of the cost is good for
   pointsman sim compare --conditions --markdown         stale reports, mixed speeds, several gateways
 
-Every command answers --help. The same seed gives the same bytes.
-`)
+Every command answers --help. The same seed gives the same bytes.`,
+	}
+	return set.Main(ctx, args, stdout, stderr)
 }
 
 // parse is fs.Parse that says in one line what is wrong, not in a page of help; done says that the command ends here with code.
