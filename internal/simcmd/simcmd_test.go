@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"pointsman.dev/pointsman/internal/sim"
 )
@@ -149,6 +150,11 @@ func TestInterrupted(t *testing.T) {
 	var out, errs bytes.Buffer
 	if code := Main(ctx, []string{"compare", "--workloads", "W1"}, &out, &errs); code != 1 || out.Len() > 0 || !strings.Contains(errs.String(), context.Canceled.Error()) {
 		t.Errorf("code %d, %q, %q", code, out.String(), errs.String())
+	}
+	broken := errors.New("the trace has changed")
+	cfg := sim.Config{Endpoints: sim.Fleet(1, sim.DefaultEngine()), Progress: func(time.Duration) error { return broken }}
+	if _, err := sweep(t.Context(), []sim.Config{cfg}, &errs); !errors.Is(err, broken) {
+		t.Errorf("a run without its trace ends with %v", err)
 	}
 	if _, err := sweep(ctx, []sim.Config{{}}, &errs); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("a configuration that is wrong: %v", err)

@@ -212,6 +212,7 @@ func (w *what) all(ctx context.Context, runs []*oneRun, stderr io.Writer) ([]*si
 		}
 		replays[i] = replay
 		cfgs[i].Workload = bypassed(replay.Workload, r.source.sets)
+		cfgs[i].Progress = func(time.Duration) error { return replay.Err() } // nothing more comes then
 	}
 	results, err := sweep(ctx, cfgs, stderr)
 	if err != nil {

@@ -30,6 +30,11 @@ func (p *progress) sweep(ctx context.Context, cfgs []sim.Config) ([]*sim.Result,
 				c := cfgs[i]
 				c.Progress = func(now time.Duration) error {
 					p.at[i].Store(int64(now))
+					if watch := cfgs[i].Progress; watch != nil {
+						if err := watch(now); err != nil {
+							return err
+						}
+					}
 					return ctx.Err()
 				}
 				out[i], errs[i] = sim.Run(c)

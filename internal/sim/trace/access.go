@@ -41,10 +41,13 @@ const (
 func (a *access) line(line []byte, ev *Event) error {
 	var r accessRecord
 	if err := json.Unmarshal(line, &r); err != nil {
-		return fmt.Errorf("decoding the line: %w", err)
+		return decoding(err)
 	}
 	if why := a.skip(&r); why != "" {
 		return why
+	}
+	if r.Prompt < 0 || r.Output < 0 {
+		return fmt.Errorf("prompt_tokens %d or output_tokens %d is negative", r.Prompt, r.Output)
 	}
 	if !(r.Duration >= 0 && r.Duration <= maxStamp.Seconds()) {
 		return fmt.Errorf("duration_seconds %g is no duration", r.Duration)
@@ -76,7 +79,7 @@ func (a *access) skip(r *accessRecord) skipped {
 		return notInferred
 	case a.pool != "" && r.Pool != a.pool:
 		return otherPool
-	case r.Prompt <= 0 && r.Prefix == "":
+	case r.Prompt == 0 && r.Prefix == "":
 		return notInferred
 	}
 	return ""

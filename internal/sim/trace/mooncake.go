@@ -14,9 +14,9 @@ const mooncakeBlock = 512
 
 // mooncakeRequest is a line of Mooncake's format. BlockTokens is an addition of ours: how many tokens each hash id stands for.
 type mooncakeRequest struct {
-	Timestamp   *float64 `json:"timestamp"` // ms since the start
-	Input       *int     `json:"input_length"`
-	Output      *int     `json:"output_length"`
+	Timestamp   *float64 `json:"timestamp"`    // ms since the start
+	Input       *float64 `json:"input_length"` // whole, but some programs write 600.0
+	Output      *float64 `json:"output_length"`
 	Hashes      []uint64 `json:"hash_ids"`
 	BlockTokens []int    `json:"block_tokens,omitempty"`
 }
@@ -24,7 +24,7 @@ type mooncakeRequest struct {
 func mooncakeLine(line []byte, ev *Event) error {
 	var r mooncakeRequest
 	if err := json.Unmarshal(line, &r); err != nil {
-		return fmt.Errorf("decoding the line: %w", err)
+		return decoding(err)
 	}
 	switch {
 	case r.Timestamp == nil:
@@ -35,9 +35,13 @@ func mooncakeLine(line []byte, ev *Event) error {
 		return fmt.Errorf("output_length is missing")
 	case !(*r.Timestamp >= 0 && *r.Timestamp < maxStamp.Seconds()*1e3):
 		return fmt.Errorf("timestamp %g is outside 0 to %g ms", *r.Timestamp, maxStamp.Seconds()*1e3)
+	case !(*r.Input >= 1 && *r.Input <= maxTokens) || *r.Input != math.Trunc(*r.Input):
+		return fmt.Errorf("input_length %g is no whole number from 1 to %d", *r.Input, maxTokens)
+	case !(*r.Output >= 0 && *r.Output <= maxTokens) || *r.Output != math.Trunc(*r.Output):
+		return fmt.Errorf("output_length %g is no whole number from 0 to %d", *r.Output, maxTokens)
 	}
 	ev.At = time.Duration(math.Round(*r.Timestamp * 1e6))
-	ev.Output = *r.Output
+	ev.Output = int(*r.Output)
 	return r.parts(ev)
 }
 
@@ -46,7 +50,7 @@ func (r *mooncakeRequest) parts(ev *Event) error {
 	if n := len(r.BlockTokens); n > 0 && n != len(r.Hashes) {
 		return fmt.Errorf("block_tokens has %d entries for %d hash_ids", n, len(r.Hashes))
 	}
-	left := *r.Input
+	left := int(*r.Input)
 	for i, h := range r.Hashes {
 		n := mooncakeBlock
 		if len(r.BlockTokens) > 0 {
@@ -56,7 +60,7 @@ func (r *mooncakeRequest) parts(ev *Event) error {
 		case n < 1:
 			return fmt.Errorf("block_tokens: %d is below 1", n)
 		case left < 1 || len(r.BlockTokens) > 0 && n > left:
-			return fmt.Errorf("%d hash_ids are more than %d tokens have", len(r.Hashes), *r.Input)
+			return fmt.Errorf("%d hash_ids are more than %g tokens have", len(r.Hashes), *r.Input)
 		}
 		n = min(n, left)
 		ev.Parts = append(ev.Parts, sim.Part{ID: partID(h), Tokens: n})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"pointsman.dev/pointsman/internal/sim"
@@ -39,9 +38,9 @@ func (t *Trace) Replay(o Options) (*Replay, error) {
 	if !(o.Rate > 0 && o.Rate < 1e6) || o.Jitter < 0 || o.SLO < 0 || o.LongSLO < 0 || o.LongFrom < 0 {
 		return nil, fmt.Errorf("replaying %s: a negative option, or a rate of %g", t.File, o.Rate)
 	}
-	f, err := os.Open(t.File)
+	f, err := openFile(t.File)
 	if err != nil {
-		return nil, fmt.Errorf("opening the trace: %w", err)
+		return nil, err
 	}
 	next, err := t.events(f)
 	if err != nil {
@@ -54,7 +53,7 @@ func (t *Trace) Replay(o Options) (*Replay, error) {
 // Close ends the replay.
 func (r *Replay) Close() error { return r.file.Close() }
 
-// Err returns what ended the replay before its time. The file was whole when it was opened, so it has changed since.
+// Err returns what ended the replay before its time: the file has changed since it was opened, or is too much out of order.
 func (r *Replay) Err() error { return r.err }
 
 // Length returns how long the replay lasts, from the first arrival to the last.
@@ -139,6 +138,7 @@ type sorted struct {
 	held     byArrival
 	latest   time.Duration
 	n        int
+	most     int // events that it may hold
 	ended    bool
 }
 
@@ -150,7 +150,7 @@ func (t *Trace) events(f io.Reader) (*sorted, error) {
 	if l.access != nil {
 		l.access.ratio = t.bytesPerToken
 	}
-	return &sorted{lines: l, disorder: t.disorder}, nil
+	return &sorted{lines: l, disorder: t.disorder, most: mostHeld}, nil
 }
 
 // read fills ev with the next event; io.EOF at the end.
@@ -170,6 +170,9 @@ func (s *sorted) read(ev *Event) error {
 			s.n++
 			s.latest = max(s.latest, next.At)
 			heap.Push(&s.held, numbered{next, s.n})
+			if len(s.held) > s.most {
+				return fmt.Errorf("%s: some arrivals are %v earlier than ones before them, with more than %d between: sort it by time first", s.lines.file, s.disorder, s.most)
+			}
 		}
 	}
 	if len(s.held) == 0 {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"pointsman.dev/pointsman/internal/sim"
@@ -26,6 +25,8 @@ const (
 	maxLine   = 64 << 20                   // bytes
 	maxTokens = 100_000_000                // of one prompt or answer
 	maxStamp  = 100 * 365 * 24 * time.Hour // since 1970 or since the start
+	maxSpan   = 366 * 24 * time.Hour       // from the first arrival to the last: more takes hours to simulate
+	mostHeld  = 1 << 20                    // events that are held to put them in order: some 400 MB
 	firstPart = 1 << 40                    // ids of texts in a trace are above those that sim makes up
 )
 
@@ -64,6 +65,9 @@ const (
 // detect finds out the format of a file by its first line that is not blank.
 func detect(line []byte) (Format, error) {
 	line = bytes.TrimSpace(line)
+	if err := notText(line); err != nil {
+		return "", err
+	}
 	switch {
 	case bytes.HasPrefix(line, []byte("TIMESTAMP,")):
 		return Azure, nil
@@ -97,9 +101,9 @@ type Trace struct {
 
 // Open reads a file from its beginning to its end. pool keeps only the access records of one pool; "" keeps all.
 func Open(file, pool string) (*Trace, error) {
-	f, err := os.Open(file)
+	f, err := openFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("opening the trace: %w", err)
+		return nil, err
 	}
 	defer f.Close()
 	t, err := scan(f, file, pool)
@@ -135,7 +139,9 @@ func scan(r io.Reader, file, pool string) (*Trace, error) {
 	if t.Requests == 0 {
 		return nil, fmt.Errorf("%s: no request in it%s", file, t.why())
 	}
-	t.Span = last - t.First
+	if t.Span = last - t.First; t.Span > maxSpan {
+		return nil, fmt.Errorf("%s: its arrivals lie %v apart, more than a year: is there a stamp that is wrong, or in another unit than milliseconds?", file, t.Span)
+	}
 	if lines.access != nil {
 		t.bytesPerToken = lines.access.measured()
 	}
@@ -199,6 +205,9 @@ func newLines(r io.Reader, file, pool string) (*lines, Format, error) {
 		}
 		if err != nil {
 			return nil, "", err
+		}
+		if l.n == 1 {
+			line = bytes.TrimPrefix(line, []byte(byteOrderMark))
 		}
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue

@@ -2,7 +2,9 @@ package trace
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -36,7 +38,7 @@ func open(t *testing.T, lines ...string) *Trace {
 // all reads the events of a trace in order of arrival.
 func all(t *testing.T, tr *Trace) []Event {
 	t.Helper()
-	f, err := os.Open(tr.File)
+	f, err := openFile(tr.File)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,11 +168,31 @@ func TestBadLines(t *testing.T) {
 		{good, `{"timestamp": 0, "output_length": 3}`, ":2: input_length is missing"},
 		{good, `{"timestamp": 0, "input_length": 600}`, ":2: output_length is missing"},
 		{good, `{"timestamp": -1, "input_length": 600, "output_length": 3}`, ":2: timestamp -1 is outside"},
-		{good, `{"timestamp": 1, "input_length": 600, "output_length": -3}`, ":2: an answer of -3 tokens"},
-		{good, `{"timestamp": 1, "input_length": 0, "output_length": 3}`, ":2: a prompt of 0 tokens"},
+		{good, `{"timestamp": 1, "input_length": 600, "output_length": -3}`, ":2: output_length -3 is no whole number"},
+		{good, `{"timestamp": 1, "input_length": 0, "output_length": 3}`, ":2: input_length 0 is no whole number"},
 		{good, `{"timestamp": 1, "input_length": 600, "output_length": 3, "hash_ids": [1,2,3]}`, ":2: 3 hash_ids are more than 600 tokens have"},
 		{good, `{"timestamp": 1, "input_length": 600, "output_length": 3, "hash_ids": [1,2], "block_tokens": [1]}`, ":2: block_tokens has 1 entries for 2"},
 		{good, `{"timestamp": 1, "input_length": 6, "output_length": 3, "hash_ids": [1], "block_tokens": [0]}`, ":2: block_tokens: 0 is below 1"},
+		{good, `{"timestamp": 1, "input_length": -5, "output_length": 3}`, ":2: input_length -5 is no whole number from 1"},
+		{good, `{"timestamp": 1, "input_length": 5.5, "output_length": 3}`, ":2: input_length 5.5 is no whole number"},
+		{good, `{"timestamp": 1, "input_length": 1e30, "output_length": 3}`, ":2: input_length 1e+30 is no whole number from 1 to 100000000"},
+		{good, `{"timestamp": 1, "input_length": 99999999999999999999, "output_length": 3}`, ":2: input_length 1e+20 is no whole number"},
+		{good, `{"timestamp": 1e999, "input_length": 5, "output_length": 3}`, ":2: decoding the line: timestamp cannot be number 1e999"},
+		{good, `{"timestamp": 1, "input_length": "5", "output_length": 3}`, ":2: decoding the line: input_length cannot be string"},
+		{good, `{"timestamp": 1, "input_length": 600, "output_length": 3, "hash_ids": [-1]}`, ":2: decoding the line: hash_ids cannot be number -1"},
+		{good, `[1, 2]`, ":2: decoding the line: it is array, want an object"},
+		{good, `{"timestamp": 1, "input_le`, ":2: decoding the line: it breaks off"},
+		{good, `{"timestamp": 1e12, "input_length": 5, "output_length": 3}`, "more than a year: is there a stamp that is wrong"},
+		{azure, "2023-11-16 18:15:46,-1,44", ":2: a prompt of -1 tokens"},
+		{azure, "2023-11-16 18:15:46,1,-44", ":2: an answer of -44 tokens"},
+		{azure, "2023-11-16 18:15:46,99999999999999999999,44", ":2: decoding ContextTokens"},
+		{access, strings.Replace(access, `"prompt_tokens":10`, `"prompt_tokens":-10`, 1), ":2: prompt_tokens -10"},
+		{access, strings.Replace(access, `"prompt_tokens":10`, `"prompt_tokens":10000000000`, 1), ":2: a prompt of 10000000000 tokens"},
+		{"\xff\xfe{\x00", "", ":1: a file in UTF-16"},
+		{"\x7fELF\x00\x00", "", ":1: a binary file"},
+		{"\x28\xb5\x2f\xfd", "", "it is compressed with zstd"},
+		{"\x1f\x8b\x08", "", "unpacking it: unexpected EOF"},
+		{"\n \r\n", "", ": it is empty"},
 		{azure, "x", ":2: 1 columns"},
 		{azure, "2023-11-16 18:15,374,44", ":2: decoding TIMESTAMP"},
 		{azure, "2023-11-16 18:15:46,many,44", ":2: decoding ContextTokens"},
@@ -191,6 +213,121 @@ func TestBadLines(t *testing.T) {
 	}
 	if _, err := Open("/nowhere/trace", ""); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
+	}
+}
+
+// What other systems make of a text file changes nothing: a byte order mark, line ends of two characters, numbers like 600.0, gzip.
+func TestForeignFiles(t *testing.T) {
+	want := all(t, open(t, `{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [46]}`, `{"timestamp": 5, "input_length": 20, "output_length": 7}`))
+	text := "\ufeff\r\n" + `{"timestamp": 0.0, "input_length": 600.0, "output_length": 3.0, "hash_ids": [46]}` + "\r\n" + `{"timestamp": 5, "input_length": 2e1, "output_length": 7}` + "\r\n\r\n"
+	text = strings.Replace(text, "\ufeff\r\n", "\ufeff", 1)
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write([]byte(text)); err != nil || z.Close() != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]string{"text": text, "gzip": packed.String()} {
+		tr := open(t, data)
+		if diff := cmp.Diff(want, all(t, tr)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		var out bytes.Buffer
+		if err := tr.Write(&out); err != nil || strings.Count(out.String(), "\n") != 2 || !strings.Contains(out.String(), `"input_length":600,`) {
+			t.Errorf("%s: %v\n%s", name, err, out.String())
+		}
+	}
+	if tr := open(t, "\ufeffTIMESTAMP,ContextTokens,GeneratedTokens\r", "2023-11-16 18:15:46.6805900,374,44\r"); tr.Format != Azure || tr.Prompt != 374 {
+		t.Errorf("%+v", tr)
+	}
+	if _, err := Open(file(t, packed.String()[:packed.Len()-12]), ""); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("half a file: %v", err)
+	}
+	if _, err := Open(t.TempDir(), ""); err == nil || !strings.Contains(err.Error(), "it is a directory") {
+		t.Errorf("a directory: %v", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if _, err := Open(fmt.Sprintf("/dev/fd/%d", r.Fd()), ""); err == nil || !strings.Contains(err.Error(), "it is a pipe") && !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a pipe: %v", err)
+	}
+}
+
+// endless is a trace of n lines that is made while it is read.
+type endless struct {
+	n, i int
+	line func(i int) string
+	rest string
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.rest == "" {
+		if e.i == e.n {
+			return 0, io.EOF
+		}
+		e.rest = e.line(e.i)
+		e.i++
+	}
+	n := copy(p, e.rest)
+	e.rest = e.rest[n:]
+	return n, nil
+}
+
+// What a long trace takes of memory is what may still be overtaken, not what it holds; one that is out of order beyond measure is
+// refused.
+func TestLongTraces(t *testing.T) {
+	const n = 20_000
+	mooncake := func(at int) string {
+		return fmt.Sprintf("{\"timestamp\": %d, \"input_length\": 1100, \"output_length\": 9, \"hash_ids\": [%d, %d]}\n", at, at%400, at)
+	}
+	for _, c := range []struct {
+		name string
+		line func(i int) string
+		most int // events that are held at once
+	}{
+		{"in order", mooncake, 2},
+		{"in slots of a thousand that are upside down", func(i int) string { return mooncake(i - i%1000 + 999 - i%1000) }, 2000},
+		{"access records, as requests end", func(i int) string {
+			end := time.Date(2026, 12, 2, 0, 0, 0, 0, time.UTC).Add(time.Duration(i) * 10 * ms)
+			return fmt.Sprintf("{\"time\":%q,\"msg\":\"request\",\"pool\":\"p\",\"outcome\":\"ok\",\"prompt_tokens\":900,\"output_tokens\":9,\"duration_seconds\":%d}\n", end.Format(time.RFC3339Nano), i%7)
+		}, 700},
+	} {
+		tr, err := scan(&endless{n: n, line: c.line}, "f", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := tr.events(&endless{n: n, line: c.line})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ev Event
+		var last time.Duration
+		read, most := 0, 0
+		for ; s.read(&ev) == nil; read++ {
+			if most = max(most, len(s.held)); ev.At < last {
+				t.Fatalf("%s: %v after %v", c.name, ev.At, last)
+			}
+			last = ev.At
+		}
+		if read != n || most > c.most {
+			t.Errorf("%s: %d events, %d held at once, want at most %d", c.name, read, most, c.most)
+		}
+	}
+	backwards := func(i int) string { return mooncake(n - i) }
+	tr, err := scan(&endless{n: n, line: backwards}, "f", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := tr.events(&endless{n: n, line: backwards})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.most = n / 2
+	if err := s.read(new(Event)); err == nil || !strings.Contains(err.Error(), "f: some arrivals are 19.999s earlier than ones before them") {
+		t.Errorf("backwards: %v", err)
 	}
 }
 
@@ -254,6 +391,7 @@ func FuzzTrace(f *testing.F) {
 		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n",
 		`{"time":"2026-12-02T10:00:05Z","msg":"request","pool":"p","outcome":"ok","prompt_tokens":10,"duration_seconds":1,"prefix":"aa:2048 bb:1"}`,
 		`{"time":"2026-12-02T10:00:05Z","msg":"request","pool":"p","outcome":"cut","prompt_tokens":9999999,"duration_seconds":1e9}` + "\n{}",
+		"\ufeff{\"timestamp\": 0.0, \"input_length\": 600.0, \"output_length\": 3.0}\r\n", "\xff\xfe{\x00", "{\"timestamp\": 5, \"input_length\": 2, \"output_length\": 3}\n{\"timestamp\": 1, \"input_length\": 2, \"output_length\": -3}",
 		"\n\n{", "\"msg\"", "TIMESTAMP,",
 	} {
 		f.Add([]byte(seed))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 
 	"pointsman.dev/pointsman/internal/sim"
 )
@@ -19,9 +18,9 @@ const hashBits = 53
 // pieces that others may share (cut to 53 bits) with their lengths. Nothing else of the file gets there: no model, pool, endpoint,
 // outcome or wall time. The answers of requests that did not get theirs have the mean length.
 func (t *Trace) Write(w io.Writer) error {
-	f, err := os.Open(t.File)
+	f, err := openFile(t.File)
 	if err != nil {
-		return fmt.Errorf("opening the trace: %w", err)
+		return err
 	}
 	defer f.Close()
 	events, err := t.events(f)
@@ -51,10 +50,11 @@ func (t *Trace) Write(w io.Writer) error {
 
 func (t *Trace) anonymous(ev *Event) mooncakeRequest {
 	at := math.Round(float64((ev.At - t.First).Microseconds())) / 1e3
-	in, out := sim.Tokens(ev.Parts), ev.Output
-	if out == 0 {
-		out = t.MeanOutput()
+	prompt, answer := sim.Tokens(ev.Parts), ev.Output
+	if answer == 0 {
+		answer = t.MeanOutput()
 	}
+	in, out := float64(prompt), float64(answer)
 	r := mooncakeRequest{Timestamp: &at, Input: &in, Output: &out, Hashes: []uint64{}}
 	for _, p := range ev.Parts {
 		if p.ID != 0 { // what nobody shares is the rest of input_length
