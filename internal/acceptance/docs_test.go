@@ -36,7 +36,10 @@ func TestDocs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if lines := shellLines(string(raw)); len(lines) > 0 {
-			t.Run(filepath.Base(page), func(t *testing.T) { runPage(t, root, bin, string(raw), lines) })
+			t.Run(filepath.Base(page), func(t *testing.T) {
+				t.Parallel()
+				runPage(t, root, bin, string(raw), lines)
+			})
 		}
 	}
 }

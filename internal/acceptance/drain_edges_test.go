@@ -27,6 +27,7 @@ func h2c() *http.Client {
 // HTTP/2: streams of one connection finish after the client was told to go away, and a request within drain_delay is served
 // on that connection or, by the client's own choice, on another.
 func TestTermFinishesStreamsOfHTTP2(t *testing.T) {
+	t.Parallel()
 	p := drained(t, "limit: 20m\ndrain_delay: 10m\n")
 	client := h2c()
 	streams := openWith(t, client, p, 20, 200)
@@ -48,6 +49,7 @@ func TestTermFinishesStreamsOfHTTP2(t *testing.T) {
 
 // HTTP/2 with a drain that is too short: every stream gets its error event, then a reset.
 func TestTermCutsStreamsOfHTTP2(t *testing.T) {
+	t.Parallel()
 	p := drained(t, "drain_delay: 0\ndrain: 300ms\n")
 	streams := openWith(t, h2c(), p, 20, 5000)
 	signal(t, p, syscall.SIGTERM)
@@ -57,6 +59,7 @@ func TestTermCutsStreamsOfHTTP2(t *testing.T) {
 
 // A WebSocket that opens within drain_delay works: the word to reconnect is for HTTP.
 func TestWebSocketWithinDelay(t *testing.T) {
+	t.Parallel()
 	servers, urls := fleet(t, 1)
 	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, nil)
@@ -93,6 +96,7 @@ func TestWebSocketWithinDelay(t *testing.T) {
 
 // Answers in one piece, and requests that are still being uploaded, are told what happened at the end of a drain.
 func TestTermTellsWhoHasNoStream(t *testing.T) {
+	t.Parallel()
 	p := drained(t, "drain_delay: 0\ndrain: 500ms\n")
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -145,6 +149,7 @@ func inFlight(t *testing.T, p *program) int {
 
 // A stream that began before a reload is drained like one that began after it.
 func TestTermAfterReload(t *testing.T) {
+	t.Parallel()
 	p := drained(t, "drain_delay: 0\n")
 	streams := open(t, p, 3, 300)
 	p.write(t, "limit: 19s\ndrain_delay: 0\nkeepalive: 5s\npools:\n  - {name: b, endpoints: [http://127.0.0.1:1]}\n")
@@ -165,6 +170,7 @@ func TestTermAfterReload(t *testing.T) {
 // Connections that are open and idle do not hold up the end: used ones not at all, unused ones for the 5 s within which net/http
 // still expects their first request.
 func TestTermWithIdleConnections(t *testing.T) {
+	t.Parallel()
 	p := drained(t, "limit: 20m\ndrain_delay: 0\n") // and drains as long, if they do
 	for range 3 {
 		c, err := net.Dial("tcp", strings.TrimPrefix(p.api, "http://"))
@@ -184,6 +190,7 @@ func TestTermWithIdleConnections(t *testing.T) {
 
 // A client that reads nothing holds up neither the drain of the others nor the end.
 func TestTermWithClientThatReadsNothing(t *testing.T) {
+	t.Parallel()
 	servers, urls := fleet(t, 1)
 	var written atomic.Int64
 	endless := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -109,6 +109,7 @@ func drained(t *testing.T, top string) *program {
 
 // SIGTERM: not ready at once, requests served for drain_delay and told to reconnect, running streams finish, success.
 func TestTermFinishesStreams(t *testing.T) {
+	t.Parallel()
 	p := drained(t, "drain_delay: 5s\n") // less than the streams take
 	kept := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
 	if a := post(kept, nil, p.api+"/v1/chat/completions", chatBody([]message{{"user", "hello"}}, 4)); a.status != 200 {
@@ -185,6 +186,7 @@ func mustBeCut(t *testing.T, ends []ended) {
 
 // With a drain that is too short for them, streams end with an error event each, and the program with success.
 func TestTermCutsWhatIsLeft(t *testing.T) {
+	t.Parallel()
 	p := drained(t, "drain_delay: 0\ndrain: 500ms\n")
 	streams := open(t, p, 20, 5000)
 	begun := time.Now()
@@ -201,6 +203,7 @@ func TestTermCutsWhatIsLeft(t *testing.T) {
 
 // A second SIGTERM cuts at once, in the delay or in the drain, with error events all the same.
 func TestSecondTermCutsAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, delay := range []string{"0", "10m"} {
 		p := drained(t, "limit: 20m\ndrain: 10m\ndrain_delay: "+delay+"\n")
 		streams := open(t, p, 5, 5000)
@@ -215,6 +218,7 @@ func TestSecondTermCutsAtOnce(t *testing.T) {
 // limit on the real program in real time: an answer in one piece becomes a 504 that names the key, a stream ends with an
 // error event; both after the limit, which every answer advertises.
 func TestLimitOfTheProgram(t *testing.T) {
+	t.Parallel()
 	p := drained(t, "limit: 5s\n")
 	client := &http.Client{Timeout: patience}
 	var all sync.WaitGroup
@@ -240,6 +244,7 @@ func TestLimitOfTheProgram(t *testing.T) {
 
 // A WebSocket is drained like any other request, although net/http has let go of its connection.
 func TestTermWaitsForWebSockets(t *testing.T) {
+	t.Parallel()
 	servers, urls := fleet(t, 1)
 	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, nil)

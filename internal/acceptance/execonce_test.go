@@ -322,7 +322,10 @@ func executeOnce(t *testing.T, c *counter, seed uint64) {
 func TestRetriedOrFinal(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		for _, d := range deeds() {
-			t.Run(fmt.Sprintf("%s/stream=%v", d.name, stream), func(t *testing.T) { retriedOrFinal(t, &d, stream) })
+			t.Run(fmt.Sprintf("%s/stream=%v", d.name, stream), func(t *testing.T) {
+				t.Parallel()
+				retriedOrFinal(t, &d, stream)
+			})
 		}
 	}
 }
@@ -369,6 +372,7 @@ func retriedOrFinal(t *testing.T, d *deed, stream bool) {
 
 // TestRetryAfterIsHonoured: an endpoint that asked for a pause gets nothing while it lasts and another is there.
 func TestRetryAfterIsHonoured(t *testing.T) {
+	t.Parallel()
 	c := newCounter(t)
 	all := deeds()
 	asked := make(chan time.Time, 1000)

@@ -53,6 +53,7 @@ func imported(t *testing.T, text string) string {
 // A model of AIBrix, whose Deployment the API server takes, is imported: the gateway finds its pods on that server. Those that become Ready
 // serve, one that ends serves no more, and requests go on while the API server is away.
 func TestKubernetes(t *testing.T) {
+	t.Parallel()
 	s := kubetest.Start(t)
 	if err := s.Apply(aibrixModel, true); err != nil {
 		t.Fatal(err)
@@ -155,6 +156,7 @@ func kubernetesDo(t *testing.T, s *kubetest.Server, method, path, contentType, b
 // A reload that changes how the API server is reached, or where to look in it, takes effect: another context, a kubeconfig
 // that was written anew, another namespace. What serves goes on until the new server has said what there is.
 func TestKubernetesReload(t *testing.T) {
+	t.Parallel()
 	a, b := kubetest.Start(t), kubetest.Start(t)
 	_, urls := simFleet(t, 3, simConfig())
 	names := make([]string, len(urls))

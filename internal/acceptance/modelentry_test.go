@@ -11,6 +11,7 @@ import (
 // An entry that says nothing of pools, only a limit or another name, leads where the endpoints list what it serves, not to the
 // first pool of the file.
 func TestModelEntryWithoutPools(t *testing.T) {
+	t.Parallel()
 	server := func(model string) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")

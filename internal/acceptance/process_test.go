@@ -104,6 +104,7 @@ func (p *program) pools(t *testing.T) []pool.Status {
 
 // A changed file and SIGHUP put a new configuration in force; a broken file changes nothing.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	_, urls := fleet(t, 3)
 	p := serveFile(t, "pools:\n  - {name: a, endpoints: ["+urls[0]+"]}\n")
 	endpoints := func() string {

@@ -127,6 +127,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 // A vLLM that got SIGTERM goes silent on its open streams and never ends them: they are cut with an error event within
 // seconds, and new requests go elsewhere.
 func TestSilentStreamsOfATerminatedServerAreCut(t *testing.T) {
+	t.Parallel()
 	cfg := simConfig()
 	cfg.Speed = 1
 	sims, urls := simFleet(t, 2, cfg)

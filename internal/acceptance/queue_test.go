@@ -185,6 +185,7 @@ func TestWhoLeavesTheQueueReachesNoEngine(t *testing.T) {
 
 // Who has waited for queue.wait is told so, and no engine ever sees its request.
 func TestWaitOfTheQueue(t *testing.T) {
+	t.Parallel()
 	g, h, first, body := busyServer(t, "    queue: {max: 10, wait: 700ms}\n", "")
 	late := post(client(t, 1), g, "/v1/chat/completions", body)
 	if late.status != 429 || late.header.Get("x-pointsman-reason") != "queue_timeout" || !strings.Contains(string(late.body), "queue.wait") || late.took < 700*time.Millisecond {
@@ -223,6 +224,7 @@ func unless(ok bool, why string) string {
 // A pool scaled to zero: the gateway is ready, what it is asked for waits, an autoscaler can see it, and it is answered when the first
 // server is up. Names that nobody configured start nothing.
 func TestScaleFromZero(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "endpoints.yaml")
 	write := func(text string) {
 		t.Helper()

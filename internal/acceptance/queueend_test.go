@@ -67,6 +67,7 @@ func TestDrainWithAQueue(t *testing.T) {
 
 // The limit holds in the queue, too; the answer names the key and says that nothing has run.
 func TestLimitInTheQueue(t *testing.T) {
+	t.Parallel()
 	g, h, first, body := busyServer(t, "    queue: {max: 10}\n",
 		"models:\n  - {name: m, pools: [chat]}\n  - {name: hasty, serves: m, pools: [chat], limit: 1s}\n")
 	hasty := map[string]any{"model": "hasty", "messages": body["messages"]}

@@ -216,6 +216,7 @@ func TestNoHerdAtANewEndpoint(t *testing.T) {
 
 // A stream's first_byte counts while it waits, too, and is what the answer names.
 func TestFirstByteInTheQueue(t *testing.T) {
+	t.Parallel()
 	g, h, first, body := busyServer(t, "    queue: {max: 10}\n",
 		"models:\n  - {name: m, pools: [chat]}\n  - {name: hasty, serves: m, pools: [chat], first_byte: 1s}\n")
 	late := post(client(t, 1), g, "/v1/chat/completions", map[string]any{"model": "hasty", "stream": true, "messages": body["messages"]})

@@ -8,6 +8,7 @@ import (
 
 // A reload puts times, limits of models and CORS in force for the next request, and takes them away again.
 func TestReloadOfTheListener(t *testing.T) {
+	t.Parallel()
 	_, urls := fleet(t, 1)
 	pools := "pools:\n  - {name: a, " + list(urls...) + "}\n"
 	p := serveFile(t, "limit: 20s\n"+pools)

@@ -162,6 +162,7 @@ var arrangements = [3]struct {
 
 // TestReplicasRouteAsOne compares them. A short run only looks for what is broken; the figures are judged over several long ones.
 func TestReplicasRouteAsOne(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}

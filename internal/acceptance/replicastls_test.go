@@ -25,6 +25,7 @@ func papers(t *testing.T, dir string, by, trusts *certs.Pair) {
 // signed is told nothing and believed nothing, and the logs on both sides say why. New certificates of a new authority are taken without
 // a restart.
 func TestReplicasWithCertificates(t *testing.T) {
+	t.Parallel()
 	bin := filepath.Join(t.TempDir(), "pointsman")
 	build(t, bin, "pointsman")
 	cfg := simConfig()

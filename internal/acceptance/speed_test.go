@@ -3,6 +3,7 @@ package acceptance
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -24,11 +25,18 @@ import (
 	"time"
 )
 
+// atOnce is how many of the tests that allow it run at once, at least: as many as processors would wait for one another.
+const atOnce = 6
+
 // TestMain lets the test binary be the other processes of a measurement: a bare reverse proxy and a model server that
 // answers at once. Each prints its address and runs until its standard input closes.
 func TestMain(m *testing.M) {
 	switch os.Getenv("POINTSMAN_ROLE") {
 	case "":
+		flag.Parse()
+		if n, err := strconv.Atoi(flag.Lookup("test.parallel").Value.String()); err == nil && n < atOnce { // parallel tests wait more than they compute
+			_ = flag.Set("test.parallel", strconv.Itoa(atOnce))
+		}
 		code := m.Run()
 		removePrograms()
 		os.Exit(code)

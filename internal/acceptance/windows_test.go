@@ -11,6 +11,7 @@ import (
 // Two windows, with names of their own, in front of the real program: a growing conversation is answered at every turn, by the small
 // pool until the turn that no longer fits and by the large one from then on; what no window takes has the code. Old and new servers.
 func TestTwoWindows(t *testing.T) {
+	t.Parallel()
 	for _, style := range []string{"vllm-0.8", "current"} {
 		t.Run(style, func(t *testing.T) {
 			server := func(name string, window int) (*sim, string) {

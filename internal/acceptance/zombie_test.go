@@ -17,6 +17,7 @@ import (
 // An engine that stands still behind a healthy front end (/health says 200, the gauges are frozen, requests hang) is found out
 // by what does not move: it gets no new work, and serves again as soon as it moves.
 func TestZombie(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes the 10 s of silence that count")
 	}

@@ -137,6 +137,7 @@ func done(b *pool.Booking) {
 }
 
 func TestThreeReplicas(t *testing.T) {
+	t.Parallel()
 	var lns []net.Listener
 	var list []string
 	for range 3 {
@@ -186,6 +187,7 @@ func TestThreeReplicas(t *testing.T) {
 }
 
 func TestPeerThatEndsAndOneThatRestarts(t *testing.T) {
+	t.Parallel()
 	la, lb := listen(t), listen(t)
 	list := []string{la.Addr().String(), lb.Addr().String()}
 	a := start(t, la, replicaPool(t, 2), nil, list...)
@@ -218,6 +220,7 @@ func TestPeerThatEndsAndOneThatRestarts(t *testing.T) {
 }
 
 func TestPeerOfAnotherVersion(t *testing.T) {
+	t.Parallel()
 	la, lb := listen(t), listen(t)
 	list := []string{la.Addr().String(), lb.Addr().String()}
 	a := start(t, la, replicaPool(t, 2), nil, list...)
@@ -236,6 +239,7 @@ func TestPeerOfAnotherVersion(t *testing.T) {
 }
 
 func TestPeerThatHashesInAnotherWay(t *testing.T) {
+	t.Parallel()
 	la, lb := listen(t), listen(t)
 	list := []string{la.Addr().String(), lb.Addr().String()}
 	a := start(t, la, replicaPool(t, 2), nil, list...)
@@ -278,6 +282,7 @@ func ending(stream grpc.BidiStreamingClient[wire.Message, wire.Answer]) codes.Co
 func hello() *wire.Hello { return &wire.Hello{Major: major, Instance: newInstance()} }
 
 func TestPeerThatKeepsNoRules(t *testing.T) {
+	t.Parallel()
 	r := start(t, listen(t), replicaPool(t, 2), nil)
 	for name, c := range map[string]struct {
 		messages []*wire.Message
@@ -329,6 +334,7 @@ func TestPeersAreNotWithoutNumber(t *testing.T) {
 
 // TestPeerThatFallsSilent: a peer that is stopped, or whose machine is gone, is forgotten.
 func TestPeerThatFallsSilent(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes 8 s")
 	}
@@ -353,6 +359,7 @@ func TestPeerThatFallsSilent(t *testing.T) {
 
 // TestPeerThatTakesNothing: a peer that accepts and reads nothing costs a bounded queue, and gets a full state once it reads again.
 func TestPeerThatTakesNothing(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes 6 s")
 	}
@@ -367,6 +374,7 @@ func TestPeerThatTakesNothing(t *testing.T) {
 
 // TestPoolsComeAndGo: a reload that replaces a pool leaves nothing of the peers in the old one, and peers reach the new one.
 func TestPoolsComeAndGo(t *testing.T) {
+	t.Parallel()
 	la, lb := listen(t), listen(t)
 	list := []string{la.Addr().String(), lb.Addr().String()}
 	a := start(t, la, replicaPool(t, 2), nil, list...)
@@ -389,6 +397,7 @@ func TestPoolsComeAndGo(t *testing.T) {
 // TestWhatWasPassedOverIsToldAgain: a replica that starts hears a full state before its discovery shows the endpoints, or before it has
 // the pool. As soon as it knows them it knows what they hold.
 func TestWhatWasPassedOverIsToldAgain(t *testing.T) {
+	t.Parallel()
 	la, lb := listen(t), listen(t)
 	list := []string{la.Addr().String(), lb.Addr().String()}
 	a := start(t, la, replicaPool(t, 2), nil, list...)

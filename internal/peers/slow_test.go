@@ -56,6 +56,7 @@ func (s *slowPeer) Tell(stream grpc.BidiStreamingServer[wire.Message, wire.Answe
 
 // TestPeerThatIsSlow: picks wait for it in a bounded queue; what does not fit is made good by a full state, and nothing is left over.
 func TestPeerThatIsSlow(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes 5 s")
 	}
