@@ -224,3 +224,26 @@ func TestImpossibleEndpoints(t *testing.T) {
 		}
 	}
 }
+
+// Who went away is judged by what was late until then, and only by that.
+func TestCounts(t *testing.T) {
+	const ms, sec = time.Millisecond, time.Second
+	for _, c := range []struct {
+		name string
+		r    sim.Record
+		want bool
+	}{
+		{"left before the first token was due", sim.Record{Outcome: sim.Cancelled, At: sec, End: 2 * sec, SLO: 2 * sec}, false},
+		{"left when it was due", sim.Record{Outcome: sim.Cancelled, At: sec, End: 3 * sec, SLO: 2 * sec}, true},
+		{"left after a late one", sim.Record{Outcome: sim.Cancelled, At: sec, First: 4 * sec, End: 5 * sec, SLO: 2 * sec, Output: 2}, true},
+		{"left while tokens came in time", sim.Record{Outcome: sim.Cancelled, At: sec, First: 2 * sec, End: 3 * sec, SLO: 2 * sec, Output: 21}, false},
+		{"left while tokens came slowly", sim.Record{Outcome: sim.Cancelled, At: sec, First: 2 * sec, End: 12 * sec, SLO: 2 * sec, Output: 21}, true},
+		{"left, and nothing was promised", sim.Record{Outcome: sim.Cancelled, At: sec, End: time.Hour}, false},
+		{"failed at once", sim.Record{Outcome: sim.Failed, At: sec, End: sec}, true},
+		{"done", sim.Record{Outcome: sim.Done, At: sec, First: 2 * sec, End: 3 * sec}, true},
+	} {
+		if got := c.r.Counts(100 * ms); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}

@@ -169,3 +169,24 @@ func TestFreshEndpointThatCompiles(t *testing.T) {
 		t.Errorf("%d requests went there in a minute: it was not trusted again", there)
 	}
 }
+
+// With nothing but prefixes in the cost, and no gate that closes, one hot prompt stays where it is; the whole cost spreads it.
+func TestPrefixOnly(t *testing.T) {
+	busiest := map[string]float64{}
+	for _, name := range []string{"pointsman", "pointsman/prefix_only"} {
+		p, ok := sim.PolicyByName(name)
+		if !ok {
+			t.Fatalf("there is no policy %s", name)
+		}
+		res, _ := short(t, "W7", func(c *sim.Config) {
+			c.Policy = p
+			c.Params = func(p *route.Params) { p.Gates = route.GatesOff }
+		})
+		for _, e := range res.Endpoints {
+			busiest[name] = max(busiest[name], float64(e.Picks)/float64(res.Total))
+		}
+	}
+	if busiest["pointsman/prefix_only"] < 0.8 || busiest["pointsman"] > 0.5 {
+		t.Errorf("share of the busiest of 8 endpoints: %v", busiest)
+	}
+}
