@@ -121,6 +121,7 @@ func newRelay(t *testing.T, to string) *relay {
 		forward.ServeHTTP(w, q)
 		if q.Method == http.MethodPost {
 			w.Header().Set(http.TrailerPrefix+"X-Behind", "the answer")
+			w.Header().Set(http.TrailerPrefix+"X-Data-Parallel-Rank", "3")
 			r.mu.Lock()
 			r.header, r.trailer = q.Header, q.Trailer
 			r.mu.Unlock()
@@ -407,7 +408,7 @@ func (e *envoySims) trailers(t *testing.T) {
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil || !strings.HasSuffix(string(text), "data: [DONE]\n\n") || res.Trailer.Get("X-Behind") != "the answer" {
+	if err != nil || !strings.HasSuffix(string(text), "data: [DONE]\n\n") || res.Trailer.Get("X-Behind") != "the answer" || len(res.Trailer) != 1 {
 		t.Errorf("%v, trailers %v: %.300q", err, res.Trailer, text)
 	}
 	if rec := e.records.Next(t); rec["outcome"] != "ok" || rec["endpoint"] != strings.TrimPrefix(e.relay.URL, "http://") {

@@ -69,6 +69,7 @@ func (x *stream) look() {
 	if !x.Booked || x.Now()-x.last < goneSilence {
 		return
 	}
+	_ = x.letGo() // who shows no body before its headers are answered would wait without end
 	select {
 	case <-x.Booking.Gone():
 		x.stop(&llmapi.Error{Status: http.StatusBadGateway, Reason: llmapi.ReasonUpstreamError, Code: "upstream_gone",

@@ -100,8 +100,9 @@ func (r *reply) requestTrailers(out sender) error {
 	return out.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}})
 }
 
-func (r *reply) responseTrailers(out sender) error {
-	return out.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}})
+func (r *reply) responseTrailers(out sender, m *extprocv3.HeaderMutation) error {
+	return out.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{
+		ResponseTrailers: &extprocv3.TrailersResponse{HeaderMutation: m}}})
 }
 
 // set makes m set a header, whatever there was.

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
 	"pointsman.dev/pointsman/internal/flight"
@@ -47,10 +48,15 @@ func (h *responseHead) read(in *extprocv3.HttpHeaders, endpoint string) {
 			h.private = append(h.private, name)
 			continue
 		}
-		if flight.Private(name) || endpoint != "" && strings.Contains(value(hv), endpoint) {
+		if private(hv, endpoint) {
 			h.private = append(h.private, name)
 		}
 	}
+}
+
+// private reports whether a header or a trailer tells of the endpoint.
+func private(hv *corev3.HeaderValue, endpoint string) bool {
+	return flight.Private(hv.GetKey()) || endpoint != "" && strings.Contains(value(hv), endpoint)
 }
 
 // responseHeaders begins the answer.
@@ -243,8 +249,15 @@ func (x *stream) pass(piece, out []byte, end bool) error {
 }
 
 // responseTrailers ends an answer that did not say that it ended.
-func (x *stream) responseTrailers() error {
+func (x *stream) responseTrailers(trailers *corev3.HeaderMap) error {
+	var m *extprocv3.HeaderMutation
 	if x.listened {
+		m = &extprocv3.HeaderMutation{}
+		for _, hv := range trailers.GetHeaders() {
+			if private(hv, x.Rec.Endpoint) {
+				m.RemoveHeaders = append(m.RemoveHeaders, hv.GetKey())
+			}
+		}
 		last := x.finish()
 		if err := x.letGo(); err != nil {
 			return err
@@ -255,5 +268,5 @@ func (x *stream) responseTrailers() error {
 			}
 		}
 	}
-	return x.reply.responseTrailers(x.out)
+	return x.reply.responseTrailers(x.out, m)
 }

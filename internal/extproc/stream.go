@@ -104,7 +104,7 @@ func (x *stream) take(in *extprocv3.ProcessingRequest) (done bool, err error) {
 	case *extprocv3.ProcessingRequest_ResponseBody:
 		err = x.responseBody(m.ResponseBody)
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
-		err = x.responseTrailers()
+		err = x.responseTrailers(m.ResponseTrailers.GetTrailers())
 	}
 	var refusal *llmapi.Error
 	if errors.As(err, &refusal) {
