@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +48,15 @@ func TestRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, "promtool", "test", "rules", test)
+	named := regexp.MustCompile(`(?:record|alert): (\S+)`).FindAllStringSubmatch(read(t, "monitoring/prometheusrule.yaml"), -1)
+	for _, m := range named {
+		if !strings.Contains(read(t, test), m[1]) {
+			t.Errorf("%s has no test", m[1])
+		}
+	}
+	if len(named) < 20 {
+		t.Errorf("only %d rules and alerts", len(named))
+	}
 }
 
 // fleet is two replicas of the gateway in front of two simulated model servers, scraped by a real Prometheus.
@@ -285,7 +295,7 @@ func (f *fleet) autoscalers() {
 	f.becomes(here.Replace(at(adapter, "rules", "external", 0, "metricsQuery").(string)), 6)
 }
 
-// dashboard executes every query of the dashboard: each has data, and so has each of its variables.
+// dashboard executes every query of the dashboard: each has data, and so have each of its variables and each recording rule.
 func (f *fleet) dashboard() {
 	f.t.Helper()
 	var board struct {
@@ -324,12 +334,15 @@ func (f *fleet) dashboard() {
 			check("variable "+v.Name, "count by ("+label+") ("+series+")")
 		}
 	}
+	for _, m := range regexp.MustCompile(`record: (\S+)`).FindAllStringSubmatch(read(f.t, "monitoring/prometheusrule.yaml"), -1) {
+		check("rule", m[1])
+	}
 	for _, p := range board.Panels {
 		for _, target := range p.Targets {
 			check("panel "+p.Title, target.Expr)
 		}
 	}
-	if n < 25 {
+	if n < 40 {
 		f.t.Errorf("only %d queries: the dashboard is not read right", n)
 	}
 }
