@@ -16,7 +16,8 @@ const (
 	crowd           = 4    // full endpoints are set aside while they are at most one in so many, or one
 	tieShare        = 0.10 // costs this close to the lowest (as a share of the time to first token) are equal
 	defaultStall    = 0.3
-	maxAhead        = 3 // requests before a prompt that are not decoding yet which count among those that it holds up
+	patience        = 400 // steps from which on a wait counts by its logarithm
+	maxAhead        = 3   // requests before a prompt that are not decoding yet which count among those that it holds up
 	defaultOutput   = 200
 	defaultWindowKV = 0.95
 	defaultLong     = 16384
@@ -161,7 +162,7 @@ func (v *view) costOf(k *cost, e *Endpoint, i int, hit, need float64) {
 		return
 	}
 	c := &v.p.Coeff
-	k.wait, k.work = kappa*scale*wait, kappa*scale*work
+	k.wait, k.work = v.felt(kappa*scale*wait), kappa*scale*work
 	k.busy = v.busy * scale * (work + v.regret*c.P*v.evicted(e, hit, need))
 	// Whoever is before this prompt decodes by the time that it is prefilled. Those whose prompts are still to come have all of their
 	// answer before them and are held up most, by all but the step that would run anyway; where many wait, how many says nothing of
@@ -175,6 +176,14 @@ func (v *view) costOf(k *cost, e *Endpoint, i int, hit, need float64) {
 	if v.p.Without != 0 {
 		k.drop(v.p.Without)
 	}
+}
+
+// felt returns what waiting so many seconds costs: in full while it is short, by its logarithm beyond some seconds. Where more is asked
+// for than the pool can do, costs that rise in proportion keep all queues equally long, until every request of every endpoint is too
+// late. Like this the queues grow where they are long already, and the other endpoints stay in time.
+func (v *view) felt(wait float64) float64 {
+	t := patience * v.p.Coeff.A * v.p.Scale
+	return t * math.Log1p(wait/t)
 }
 
 // evicted returns the tokens of others' prefixes that this request would push out of e's cache. What it would have to wait for

@@ -271,3 +271,23 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// A wait of a moment counts in full. A long one counts by its logarithm, but never stops to count: a queue of an hour is worse than
+// one of a minute. Where that begins is a number of engine steps, so that it suits slow engines as well as fast ones.
+func TestWaitIsFelt(t *testing.T) {
+	for _, scale := range []float64{1, 0.1, 30} {
+		p := DefaultParams()
+		p.Scale = scale
+		felt := func(seconds float64) float64 {
+			perToken := p.Coeff.P + p.Coeff.A/defaultBudget
+			s := &Snapshot{Params: p, Endpoints: make([]Endpoint, 2)}
+			s.Endpoints[0] = Endpoint{Known: true, KVUsage: 0.1, Load: Load{UncachedTokens: int64(seconds / perToken)}}
+			return Explain(s, &Request{PromptTokens: 100}, nil, nil, 1).Candidates[0].Terms[0].Seconds / scale
+		}
+		for _, c := range []struct{ wait, lo, hi float64 }{{0, 0, 0}, {0.1, 0.098, 0.1}, {1, 0.9, 1}, {5.73, 3.9, 4.05}, {60, 13, 14.5}, {3600, 36, 38}} {
+			if got := felt(c.wait); got < c.lo || got > c.hi {
+				t.Errorf("scale %g: %g s of wait cost %g, want %g to %g", scale, c.wait, got, c.lo, c.hi)
+			}
+		}
+	}
+}
