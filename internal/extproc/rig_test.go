@@ -127,7 +127,7 @@ type call struct {
 
 func (r *rig) call() *call {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	r.t.Cleanup(cancel)
 	out, err := r.client.Process(ctx)
 	if err != nil {
