@@ -23,11 +23,11 @@ test("the dashboard is live", { skip: path ? false : "chromium is not installed"
       page.on("console", (m) => m.type() === "error" && errors.push(m.text()));
       page.on("request", (r) => r.url().startsWith(process.env.ADMIN) || r.url().startsWith("data:") || foreign.push(r.url()));
       await page.goto(process.env.ADMIN + "/", { waitUntil: "domcontentloaded" });
-      await page.waitForFunction(() => /ready/i.test(document.body.innerText), null, { timeout: 10000 });
+      await page.waitForFunction(() => /ready/i.test(document.body.innerText), null, { timeout: 60000 });
       const before = await page.innerText("body");
       const load = Array.from({ length: 12 }, (_, i) =>
         client.chat.completions.create({ model: "tiny", messages: [{ role: "user", content: `${name} ${i} ` + "all aboard ".repeat(20) }], max_tokens: 300 }));
-      await page.waitForFunction((was) => document.body.innerText !== was, before, { timeout: 10000 });
+      await page.waitForFunction((was) => document.body.innerText !== was, before, { timeout: 60000 });
       await Promise.all(load);
       await page.screenshot({ path: `${process.env.OUT}/dashboard-${name}.png`, fullPage: true });
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);

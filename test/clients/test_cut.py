@@ -33,12 +33,12 @@ class Gateway:
                           f"pools:\n  - {{name: a, endpoints: [{engine.url}]}}\n")
         self.log = open(OUT / f"cut-{name}.log", "w+")
         self.process = subprocess.Popen([ROOT / "bin/pointsman", "serve", "--config", config], stderr=self.log)
-        for _ in range(200):
+        for _ in range(1200):
             time.sleep(0.05)
             if found := re.search(r"msg=listening api=(\S+) admin=(\S+)", pathlib.Path(self.log.name).read_text()):
                 break
         self.url, admin = "http://" + found[1], "http://" + found[2]
-        for _ in range(200):
+        for _ in range(1200):
             try:
                 if urllib.request.urlopen(admin + "/readyz").status == 200:
                     return
@@ -87,7 +87,7 @@ def shown_by(mode):
         while len(e.executed) < n:
             assert time.time() < deadline, f"{len(e.executed)} of {n} requests came"
             time.sleep(0.05)
-        time.sleep(0.7)  # the first events are out
+        time.sleep(2)  # the first events are out, 0.2 s after a request; on a busy machine later
 
     for case in OWN:
         engine = Engine()

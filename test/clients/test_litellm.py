@@ -5,13 +5,13 @@ import http.server
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import threading
 import time
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is fetched
 import litellm
+import ports
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -54,12 +54,6 @@ class Engine(http.server.BaseHTTPRequestHandler):
         self.send(status, body.encode())
 
 
-def port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def gateway():
     urls = []
@@ -68,7 +62,7 @@ def gateway():
         server.window, server.daemon_threads = window, True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         urls.append(f"http://127.0.0.1:{server.server_port}")
-    api, admin = port(), port()
+    api, admin = ports.free(2)
     config = OUT / "litellm.yaml"
     config.write_text(f"""listen: 127.0.0.1:{api}
 admin: 127.0.0.1:{admin}
@@ -82,7 +76,7 @@ models:
     with open(OUT / "litellm-pointsman.log", "w") as log:
         gate = subprocess.Popen([ROOT / "bin/pointsman", "serve", "--config", config], stderr=log)
     try:
-        for _ in range(100):
+        for _ in range(600):
             try:
                 c = http.client.HTTPConnection("127.0.0.1", admin)
                 c.request("GET", "/readyz")
