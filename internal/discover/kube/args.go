@@ -10,15 +10,24 @@ import (
 	"pointsman.dev/pointsman/internal/discover"
 )
 
-// settingsOf reads a pod's containers until one says something about a model server. Only what the flags below name is
-// kept: arguments may hold keys.
-func settingsOf(p *corev1.Pod) discover.Settings {
+// settingsOf reads a pod's containers. What one says holds for the ports that it declares, and what the first one says, at port 0, for those
+// that nobody does. Nil: none says something about a model server. Only what the flags below name is kept: arguments may hold keys.
+func settingsOf(p *corev1.Pod) map[int]discover.Settings {
+	var found map[int]discover.Settings
 	for i := range p.Spec.Containers {
-		if s := containerSettings(&p.Spec.Containers[i]); s != (discover.Settings{}) {
-			return s
+		c := &p.Spec.Containers[i]
+		s := containerSettings(c)
+		if s == (discover.Settings{}) {
+			continue
+		}
+		if found == nil {
+			found = map[int]discover.Settings{0: s}
+		}
+		for _, port := range c.Ports {
+			found[int(port.ContainerPort)] = s
 		}
 	}
-	return discover.Settings{}
+	return found
 }
 
 // containerSettings reads the command line, which wins, and the variables that stand for parts of it.

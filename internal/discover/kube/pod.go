@@ -41,8 +41,8 @@ type pod struct {
 	ready    bool // Ready, and nobody asked it to end
 	draining bool // AIBrix asked it to
 	active   []int
-	narrowed bool // active says which ports serve; false is all
-	settings discover.Settings
+	narrowed bool                      // active says which ports serve; false is all
+	settings map[int]discover.Settings // by port; 0 is every other one
 }
 
 // reducePod returns nil for a pod that has no address.
@@ -84,6 +84,14 @@ func portList(text string) []int {
 	return ports
 }
 
+// at returns how the model server at a port was started.
+func (p *pod) at(port int) discover.Settings {
+	if s, ok := p.settings[port]; ok {
+		return s
+	}
+	return p.settings[0]
+}
+
 // endpoints returns the pod's endpoints at some ports.
 func (p *pod) endpoints(ports []int) []endpoint {
 	var list []endpoint
@@ -91,7 +99,7 @@ func (p *pod) endpoints(ports []int) []endpoint {
 		if p.narrowed && !slices.Contains(p.active, port) {
 			continue
 		}
-		list = append(list, endpoint{addr: netip.AddrPortFrom(p.addr, uint16(port)), id: p.uid, born: p.born, settings: p.settings})
+		list = append(list, endpoint{addr: netip.AddrPortFrom(p.addr, uint16(port)), id: p.uid, born: p.born, settings: p.at(port)})
 	}
 	return list
 }

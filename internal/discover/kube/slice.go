@@ -114,7 +114,7 @@ func served(list []*slice, known []*pod, s Source) ([]endpoint, error) {
 			}
 			e := endpoint{addr: netip.AddrPortFrom(p.addr, uint16(port)), id: p.uid}
 			if known := byUID[p.uid]; known != nil {
-				e.born, e.settings = known.born, known.settings
+				e.born, e.settings = known.born, known.at(port)
 			}
 			found = append(found, e)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -236,10 +237,32 @@ func TestSettings(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{container(nil, []string{"--verbose"}), c.c}}}
-			if got := settingsOf(p); got != c.want {
+			if got := settingsOf(p)[0]; got != c.want {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})
+	}
+}
+
+// Of several containers each speaks for the ports that it declares, and the first that says something for the others.
+func TestSettingsOfSeveralContainers(t *testing.T) {
+	container := func(args string, ports ...int32) corev1.Container {
+		c := corev1.Container{Args: strings.Fields(args)}
+		for _, p := range ports {
+			c.Ports = append(c.Ports, corev1.ContainerPort{ContainerPort: p})
+		}
+		return c
+	}
+	p := aPod("a", "10.0.0.1", func(p *corev1.Pod) {
+		p.Spec.Containers = []corev1.Container{container("--verbose", 8003), container("--max-num-seqs 64", 8000), container("--max-num-seqs 16", 8001, 8002), container("--max-num-seqs 4")}
+	})
+	want := map[int]int{8000: 64, 8001: 16, 8002: 16, 8003: 64, 9000: 64}
+	got := map[int]int{}
+	for _, e := range reducePod(p).(*pod).endpoints([]int{8000, 8001, 8002, 8003, 9000}) {
+		got[int(e.addr.Port())] = e.settings.MaxNumSeqs
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
