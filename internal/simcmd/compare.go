@@ -181,7 +181,11 @@ func (o *options) scenarios() ([]sim.Scenario, error) {
 		}
 	}
 	if len(names) > 0 {
-		return nil, fmt.Errorf("there is no workload %q (see --help)", names[0])
+		var known []string
+		for _, s := range all {
+			known = append(known, s.ID)
+		}
+		return nil, noSuch("workload", names[0], known)
 	}
 	return out, nil
 }
@@ -199,7 +203,13 @@ func (o *options) chosen() ([]sim.Policy, error) {
 		default:
 			p, ok := sim.PolicyByName(name)
 			if !ok {
-				return nil, fmt.Errorf("there is no policy %q (see --help)", name)
+				known := []string{"all", "ours", "baselines"}
+				for _, p := range sim.Policies() {
+					if strings.Contains(p.Name, "/") == strings.Contains(name, "/") { // pointsman is no help to who wrote pointsman/...
+						known = append(known, p.Name)
+					}
+				}
+				return nil, noSuch("policy", name, known)
 			}
 			out = append(out, p)
 		}

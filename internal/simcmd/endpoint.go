@@ -133,7 +133,7 @@ func bypassed(do sim.Workload, sets []config.SimEndpoint) sim.Workload {
 func (w *what) checkEngine() error {
 	p, ok := engine.ProfileByName(w.profile)
 	if !ok {
-		return fmt.Errorf("there is no profile %q (see --help)", w.profile)
+		return noSuch("profile", w.profile, engine.ProfileNames())
 	}
 	if w.engine.BlockSize < 1 {
 		return fmt.Errorf("--block-size %d is below 1", w.engine.BlockSize)

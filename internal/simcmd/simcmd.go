@@ -67,11 +67,21 @@ func inWords(fs *flag.FlagSet, err error) string {
 	return "there is no flag --" + name + ": did you mean --" + near + "?"
 }
 
+// noSuch says that there is no such thing, and which may have been meant.
+func noSuch(kind, name string, known []string) error {
+	for i, n := range under(known) {
+		if config.Closest(strings.ToLower(name), under(known)) == n {
+			return fmt.Errorf("there is no %s %q: did you mean %s?", kind, name, known[i])
+		}
+	}
+	return fmt.Errorf("there is no %s %q (see --help)", kind, name)
+}
+
 // under writes names as configuration keys are written.
 func under(names []string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
-		out[i] = strings.ReplaceAll(n, "-", "_")
+		out[i] = strings.ReplaceAll(strings.ToLower(n), "-", "_")
 	}
 	return out
 }

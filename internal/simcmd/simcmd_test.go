@@ -55,6 +55,21 @@ func TestWrongFlag(t *testing.T) {
 	}
 }
 
+func TestNoSuchThing(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"run W7 --policy prefix_onli", `there is no policy "prefix_onli" (see --help)`},
+		{"run W7 --policy lmetrik", `there is no policy "lmetrik": did you mean lmetric?`},
+		{"run W7 --policy pointsman/prefixonly", "did you mean pointsman/prefix_only?"},
+		{"run W7 --profile qwen3-32b-h100-tp1", "did you mean qwen3-32b-h100-tp2?"},
+		{"compare --workloads W8c", "did you mean W8a?"},
+		{"compare --policies best", `there is no policy "best" (see --help)`},
+	} {
+		if code, _, errs := run(t, strings.Fields(c.args)...); code == 0 || !strings.Contains(errs, c.want) {
+			t.Errorf("%s: code %d, %s want %s", c.args, code, errs, c.want)
+		}
+	}
+}
+
 func TestHelp(t *testing.T) {
 	if code, out, _ := run(t, "--help"); code != 0 || !strings.Contains(out, "compare") {
 		t.Errorf("code %d: %s", code, out)
