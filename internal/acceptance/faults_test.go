@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"pointsman.dev/pointsman/internal/testkit/loopback"
+	"pointsman.dev/pointsman/internal/testkit/pace"
 )
 
 // One dead endpoint among four costs no request, no time, and hardly a dial; when it comes back it serves again.
@@ -64,7 +65,7 @@ func TestDeadEndpoint(t *testing.T) {
 	back := scriptedAt(t, addr)
 	back.delay.Store(int64(2 * time.Millisecond))
 	start := time.Now()
-	eventually(t, patience, func() string {
+	pace.Within(t, 3*time.Second, func() string {
 		send(12)
 		if back.served.Load() == 0 {
 			return "the endpoint that came back got nothing"
@@ -241,7 +242,7 @@ func TestNothingLeaks(t *testing.T) {
 	if aborted.Load() < 300 || finished.Load() < 20 {
 		t.Errorf("%d aborted and %d finished: the test shows too little of one of them", aborted.Load(), finished.Load())
 	}
-	eventually(t, patience, func() string {
+	pace.Within(t, time.Second, func() string {
 		if n := metric(t, g, "pointsman_in_flight_requests"); n != 0 {
 			return fmt.Sprintf("%v requests in flight", n)
 		}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/pace"
 )
 
 // Endpoints that are added while clients keep their connections get their share of the very next requests.
@@ -35,13 +37,13 @@ func TestEndpointsAddedAtRunTime(t *testing.T) {
 	g := gateway(t, "file: "+file, "", "")
 	waitReady(t, g, 2)
 	c := client(t, 50)
-	answers := make([]answer, 2500)
+	answers := make([]answer, 5000)
 	run := func(from, to int) {
 		parallel(to-from, 50, func(i int) {
 			answers[from+i] = post(c, g, "/v1/chat/completions", chatBody([]message{{"user", words(from+i, 200)}}, 4))
 		})
 	}
-	run(0, 1250)
+	run(0, 2500)
 	write(4)
 	eventually(t, patience, func() string {
 		if n := len(status(t, g).Endpoints); n != 4 {
@@ -49,13 +51,13 @@ func TestEndpointsAddedAtRunTime(t *testing.T) {
 		}
 		return ""
 	})
-	run(1250, 2500)
+	run(2500, 5000)
 	mustOK(t, answers)
-	after := counts(answers[1250:])
+	after := counts(answers[2500:])
 	fresh := after[servers[2].name] + after[servers[3].name]
 	t.Logf("after the change: %v", after)
-	if fresh < 500 {
-		t.Errorf("the two new endpoints got %d of 1250, want at least 500", fresh)
+	if fresh < 1000 {
+		t.Errorf("the two new endpoints got %d of 2500, want at least 1000", fresh)
 	}
 }
 
@@ -162,7 +164,7 @@ func share(t *testing.T, urls []string, n int, bad string, limit float64) {
 	}
 }
 
-// Load that goes straight to one endpoint is seen, and moves new work away.
+// Load that goes straight to one endpoint is seen within a second, and moves new work away.
 func TestForeignLoad(t *testing.T) {
 	cfg := simConfig()
 	cfg.Speed = 1
@@ -188,7 +190,7 @@ func TestForeignLoad(t *testing.T) {
 		})
 	}()
 	defer func() { end(); <-done }()
-	eventually(t, patience, func() string {
+	pace.Within(t, time.Second, func() string {
 		if e := endpointStatus(t, g, sims[0].name); e.Foreign < 12 {
 			return fmt.Sprintf("foreign load is %d", e.Foreign)
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/pace"
 )
 
 // leaving is a moment at which a client goes away.
@@ -128,6 +130,7 @@ func (c *leaving) run(t *testing.T, proto string) {
 			t.Fatal(err)
 		}
 	}
+	left := pace.Start(t)
 	cancel()
 	if c.handle != nil {
 		select {
@@ -138,6 +141,9 @@ func (c *leaving) run(t *testing.T, proto string) {
 		}
 	}
 	rec := r.record()
+	if took := left.Elapsed(); took > time.Second {
+		t.Errorf("ended %v after the client had left", took)
+	}
 	if n := rec["attempts"]; rec["outcome"] != "client_cancelled" || c.handle != nil && n != "" && n != "1" {
 		t.Errorf("record %v", rec)
 	}

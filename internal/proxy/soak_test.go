@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"pointsman.dev/pointsman/internal/testkit/pace"
 )
 
 // descriptors counts the open files of this process; -1 where that cannot be told.
@@ -95,8 +97,12 @@ func TestAbortsLeaveNothing(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	ended := pace.Start(t)
 	r.idle()
 	dead.idle()
+	if took := ended.Elapsed(); took > time.Second {
+		t.Errorf("in-flight gauges took %v to return to 0", took)
+	}
 	tr.CloseIdleConnections()
 	r.proxy.CloseIdle()
 	r.server.CloseClientConnections()
