@@ -47,6 +47,8 @@ func newView(s *Snapshot, r *Request) view {
 	v := view{p: s.Params.withDefaults(), request: *r, returner: -1, regret: within(s.Regret, 0, 1, 0), best: noTier}
 	v.policy = v.p.Policy
 	v.prompt = max(1, count(r.PromptTokens))
+	v.patience = patience * v.p.Coeff.A * v.p.Scale
+	v.hurry = 1 / v.patience
 	v.output = v.p.MeanOutput
 	if r.OutputTokens > 0 {
 		v.output = float64(r.OutputTokens)

@@ -42,6 +42,8 @@ type view struct {
 	returner     int     // slot that alone holds most of the prompt; -1
 	credit       float64 // seconds that going back there is worth
 	spread       float64 // requests in flight above the mean up to which it is
+	patience     float64 // seconds from which on a wait counts by its logarithm
+	hurry        float64 // 1 / patience
 	best         uint8   // best admission among the candidates
 	candidates   int     // with it
 	crowded      bool
@@ -182,8 +184,7 @@ func (v *view) costOf(k *cost, e *Endpoint, i int, hit, need float64) {
 // for than the pool can do, costs that rise in proportion keep all queues equally long, until every request of every endpoint is too
 // late. Like this the queues grow where they are long already, and the other endpoints stay in time.
 func (v *view) felt(wait float64) float64 {
-	t := patience * v.p.Coeff.A * v.p.Scale
-	return t * math.Log1p(wait/t)
+	return v.patience * log1p(wait*v.hurry)
 }
 
 // evicted returns the tokens of others' prefixes that this request would push out of e's cache. What it would have to wait for
