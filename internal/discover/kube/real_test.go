@@ -79,6 +79,7 @@ metadata:
   name: chat
   namespace: models
 spec:
+  endpointPickerRef: {name: pointsman, port: {number: 9002}}
   selector: {matchLabels: {app: vllm}}
   targetPorts: [{number: `+strings.Join(ports, "}, {number: ")+`}]
 `)
@@ -163,11 +164,7 @@ func TestRealInferencePool(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&locked{w: &out}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	access := Access{Kubeconfig: s.Kubeconfig(kubetest.AdminToken, "models")}
-	crds, err := os.ReadFile("testdata/crds.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	applyAll(t, s, string(crds))
+	applyAll(t, s, kubetest.InferencePools(t))
 	c := NewCluster(access, log)
 	k, stop := watchSource(t, c, Source{InferencePool: "chat", ReadArgs: true})
 	makePool(t, s, "8000", "8001")
@@ -246,11 +243,7 @@ func (l *locked) String() string {
 // InferencePool and EndpointSlices are read like the new one.
 func TestRealRights(t *testing.T) {
 	s := kubetest.Start(t)
-	crds, err := os.ReadFile("testdata/crds.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	applyAll(t, s, string(crds)+"\n---\n"+namespaces)
+	applyAll(t, s, kubetest.InferencePools(t)+"\n---\n"+namespaces)
 	makePod(t, s, "models", "a", "10.0.0.1", true)
 	makePod(t, s, "other", "x", "10.9.9.9", true)
 	applyAll(t, s, `apiVersion: inference.networking.x-k8s.io/v1alpha2
@@ -259,6 +252,7 @@ metadata:
   name: old
   namespace: models
 spec:
+  extensionRef: {name: pointsman}
   selector: {app: vllm}
   targetPortNumber: 8000
 ---

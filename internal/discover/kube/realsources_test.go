@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -101,11 +100,7 @@ func (l *lists) after(t *testing.T, k kind, n int) time.Time {
 // selector. Then the server is killed, everything changes, and its lists are the whole truth of every one of them.
 func TestRealSources(t *testing.T) {
 	s := kubetest.Start(t)
-	crds, err := os.ReadFile("testdata/crds.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	applyAll(t, s, string(crds)+"\n---\n"+namespaces)
+	applyAll(t, s, kubetest.InferencePools(t)+"\n---\n"+namespaces)
 	var out bytes.Buffer
 	log := &locked{w: &out}
 	c := NewCluster(Access{Kubeconfig: s.Kubeconfig(kubetest.AdminToken, "models")}, slog.New(slog.NewTextHandler(log, nil)))

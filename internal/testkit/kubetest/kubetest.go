@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -194,17 +195,37 @@ func (s *Server) etcdCall(call, body string, into any) {
 	}
 }
 
-// tool finds a program in the repository's out/bin or on the path; "" when it is in neither.
-func tool(name string) string {
+// InferencePools returns the definitions of InferencePool, v1 and v1alpha2, as the Gateway API inference extension publishes them. It
+// skips the test where they are missing.
+func InferencePools(t testing.TB) string {
+	t.Helper()
+	var all []string
+	for _, name := range []string{"inferencepools.yaml", "inferencepools-v1alpha2.yaml"} {
+		text, err := os.ReadFile(filepath.Join(installed(), "crds", name))
+		if err != nil {
+			t.Skip("SKIPPED: needs the definitions of InferencePool, which `make tools` gets")
+		}
+		all = append(all, string(text))
+	}
+	return strings.Join(all, "\n---\n")
+}
+
+// installed is the folder where `make tools` puts what only tests use; "" outside of the repository.
+func installed() string {
 	dir, err := os.Getwd()
 	for err == nil && dir != filepath.Dir(dir) {
 		if _, none := os.Stat(filepath.Join(dir, "go.mod")); none == nil {
-			if path, missing := exec.LookPath(filepath.Join(dir, "out", "bin", name)); missing == nil {
-				return path
-			}
-			break
+			return filepath.Join(dir, "out")
 		}
 		dir = filepath.Dir(dir)
+	}
+	return ""
+}
+
+// tool finds a program among those installed or on the path; "" when it is in neither.
+func tool(name string) string {
+	if path, err := exec.LookPath(filepath.Join(installed(), "bin", name)); err == nil {
+		return path
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
