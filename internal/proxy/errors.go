@@ -33,7 +33,7 @@ func (x *exchange) writeError(e *llmapi.Error) {
 	if e.Allow != "" {
 		h["Allow"] = []string{e.Allow}
 	}
-	if x.hangUp || e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusRequestTimeout {
+	if x.hangsUp() || e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusRequestTimeout {
 		h["Connection"] = []string{"close"}
 	}
 	body := e.Body(x.API.Dialect)

@@ -31,8 +31,7 @@ type exchange struct {
 	limitText []string // the limit as its header says it
 
 	taken    bool // the client's body was read to its end
-	lingered bool // it was waited for after an answer
-	hangUp   bool // the answer goes out before its end: what comes later must not be taken for a request
+	hopeless bool // there is no reading on
 
 	upload *upload       // of the last round trip
 	out    *http.Request // as ReverseProxy prepared it, for each attempt
@@ -51,6 +50,9 @@ func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	x.ctx, x.cancel = context.WithValue(ctx, exchangeKey{}, x), cancel
+	if x.unread() { // net/http would read the body before an answer that does not need it, for as long as it takes to come
+		_ = http.NewResponseController(w).EnableFullDuplex() // an error means that it is so anyway
+	}
 	p.roster.add(x)
 	x.watch.begin(x)
 	x.ownHeaders()
@@ -85,7 +87,6 @@ func (x *exchange) end() {
 		defer panic(http.ErrAbortHandler)
 	}
 	x.watch.end()
-	x.boundRest()
 	if x.answer.torn && !x.in.ProtoAtLeast(1, 1) {
 		x.reset()
 	}
@@ -104,6 +105,9 @@ func (x *exchange) end() {
 	x.answer.release()
 	if x.answer.Tap != nil {
 		x.p.taps.Put(x.answer.Tap)
+	}
+	if v == nil && !x.readRest() {
+		panic(http.ErrAbortHandler)
 	}
 }
 

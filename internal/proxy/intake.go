@@ -57,20 +57,17 @@ func (x *exchange) intake() bool {
 func (x *exchange) intakeFailed(err error) {
 	var e *llmapi.Error
 	cut := x.watch.cut.Load()
+	x.commit()
 	switch {
 	case errors.As(err, &e):
-		x.refuseEarly(e)
+		x.refuse(e)
 	case errors.Is(err, body.ErrTooLarge):
-		x.refuseEarly(body.TooLarge(x.p.cfg.MaxBody))
+		x.refuse(body.TooLarge(x.p.cfg.MaxBody))
 	case cut != nil:
-		x.commit()
-		x.hangUp = true
-		_ = http.NewResponseController(x.w).EnableFullDuplex()
 		x.failCut(cut)
-		x.linger()
 	case errors.Is(err, body.ErrReading):
 		// The client went away, or sent something that is no HTTP body. If it still listens it learns that.
-		x.Outcome, x.Rec.Cause = telemetry.OutcomeClientCancelled, err.Error()
+		x.Outcome, x.Rec.Cause, x.hopeless = telemetry.OutcomeClientCancelled, err.Error(), true
 		if x.clientGone() {
 			panic(http.ErrAbortHandler)
 		}
@@ -79,49 +76,45 @@ func (x *exchange) intakeFailed(err error) {
 	default: // our own disk
 		x.p.cfg.Log.Error("cannot keep a request body", "error", err)
 		x.Rec.Cause = err.Error()
-		x.refuseEarly(&llmapi.Error{Status: http.StatusInternalServerError, Reason: llmapi.ReasonInternal,
+		x.refuse(&llmapi.Error{Status: http.StatusInternalServerError, Reason: llmapi.ReasonInternal,
 			Message: "the gateway could not keep the request body; the request was not processed and may be sent again"})
 	}
 }
 
+// An answer may go out before the request's body was read: it did not need it, or it refuses it. A client that writes everything
+// before it reads would find its connection reset and never see why, so what is still to come is read for a while.
 const (
 	lingerBytes = 256 << 20
 	lingerTime  = 10 * time.Second
+	smallRest   = 256 << 10 // so much is read for the sake of the connection
 )
 
-// refuseEarly answers a request whose body is still coming and then reads on for a while: a client that writes everything
-// before it reads would otherwise find its connection reset and never see why.
-func (x *exchange) refuseEarly(e *llmapi.Error) {
-	x.commit()
-	x.hangUp = x.in.ContentLength != x.Rec.BytesIn && !x.taken
-	rc := http.NewResponseController(x.w)
-	_ = rc.EnableFullDuplex() // HTTP/1: answer while the body is still coming; an error means that it is so anyway
-	x.refuse(e)
-	if x.in.Header.Get("Expect") == "" { // else the client waits for our word before it sends
-		x.linger()
-	}
+// unread reports whether a part of the request's body may be to come.
+func (x *exchange) unread() bool { return !x.taken && x.in.Body != http.NoBody }
+
+// hangsUp reports whether the answer is to announce the end of the connection: more is to come than it is worth.
+func (x *exchange) hangsUp() bool {
+	return x.unread() && (x.hopeless || x.in.ContentLength < 0 || x.in.ContentLength-x.Rec.BytesIn > smallRest)
 }
 
-// linger sends what was answered and reads on.
-func (x *exchange) linger() {
-	x.lingered = true
+// readRest sends what was answered and reads what is left of the body. It returns false when that did not come and the connection
+// is to be broken, lest what comes later be taken for a request.
+func (x *exchange) readRest() bool {
+	if !x.unread() || x.answer.socket != nil {
+		return true
+	}
 	rc := http.NewResponseController(x.w)
-	_ = rc.Flush()
-	_ = rc.SetReadDeadline(time.Now().Add(lingerTime))
-	if _, err := io.CopyN(io.Discard, x.in.Body, lingerBytes); errors.Is(err, io.EOF) {
-		_ = rc.SetReadDeadline(time.Time{})
+	if err := rc.Flush(); err != nil {
+		return false
 	}
-}
-
-// boundRest limits how long net/http reads on when the exchange has ended before the body did: without a deadline a client that
-// sends no more would keep its connection, and a goroutine of ours, for ever.
-func (x *exchange) boundRest() {
-	if x.taken || x.in.ProtoMajor != 1 || x.in.Body == http.NoBody {
-		return
+	waits := x.in.Header.Get("Expect") != "" // for our word before it sends; net/http closes such a connection
+	if !x.hopeless && (!waits || x.Rec.BytesIn > 0) {
+		_ = rc.SetReadDeadline(time.Now().Add(lingerTime))
+		if _, err := io.CopyN(io.Discard, x.in.Body, lingerBytes); errors.Is(err, io.EOF) {
+			_ = rc.SetReadDeadline(time.Time{})
+			return true
+		}
 	}
-	until := time.Now()
-	if !x.lingered {
-		until = until.Add(lingerTime)
-	}
-	_ = http.NewResponseController(x.w).SetReadDeadline(until) // an error means that the connection is not net/http's any more
+	_ = rc.SetReadDeadline(time.Now()) // net/http would read on, for ever
+	return waits || x.in.ProtoMajor != 1 || x.w.Header().Get("Connection") == "close"
 }
