@@ -320,8 +320,9 @@ func TestDNSFailures(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		cancel()
 		synctest.Wait()
-		if n := strings.Count(out.String(), "endpoints source broken"); n != 2 {
-			t.Errorf("%d complaints for two broken times, want 2:\n%s", n, out.String())
+		// no address, then another reason at once, and again after it was whole
+		if n := strings.Count(out.String(), "endpoints source broken"); n != 3 {
+			t.Errorf("%d complaints for three reasons, want 3:\n%s", n, out.String())
 		}
 		if !strings.Contains(out.String(), "resolving vllm.ns.svc: no addresses") {
 			t.Errorf("the log does not say why:\n%s", out.String())

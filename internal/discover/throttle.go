@@ -2,8 +2,11 @@ package discover
 
 import (
 	"log/slog"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 )
 
 // Condition is whether a source works at the moment: the zero value does. Its methods may be called from any goroutine.
@@ -17,12 +20,15 @@ func (c *Condition) Broken() string {
 	return ""
 }
 
-// repeatAfter is how long a failure that goes on stays silent in the log.
-const repeatAfter = time.Minute
+const (
+	// repeatAfter is how long a failure that goes on stays silent in the log.
+	repeatAfter = time.Minute
+	// reasons is how many different failures are logged in that time.
+	reasons = 4
+)
 
-// Complaint logs a source that is broken: at once when it breaks, then once a minute with the number of the silent
-// failures between, and once when it is whole again. The texts of two failures are not compared, since those of the
-// resolver hold port numbers that change each time. It is for one goroutine.
+// Complaint logs a source that is broken: at once when it breaks or breaks otherwise, then once a minute with the number
+// of the silent failures between, and once when it is whole again. It is for one goroutine.
 type Complaint struct {
 	log        *slog.Logger
 	condition  *Condition
@@ -30,6 +36,7 @@ type Complaint struct {
 	going      bool  // broken at the moment
 	since      time.Time
 	last       time.Time
+	said       []string // what was logged within the last minute, without digits
 	suppressed int
 }
 
@@ -43,16 +50,29 @@ func NewComplaint(log *slog.Logger, condition *Condition, source ...any) Complai
 // Broken records one failure while so many endpoints are known.
 func (c *Complaint) Broken(err error, endpoints int, now time.Time) {
 	c.condition.why.Store(new(err.Error()))
-	if c.going && now.Sub(c.last) < repeatAfter {
-		c.suppressed++
-		return
-	}
 	if !c.going {
 		c.since = now
 	}
+	if !c.going || now.Sub(c.last) >= repeatAfter {
+		c.last, c.said = now, nil
+	}
+	reason := strings.Map(letters, err.Error())
+	if len(c.said) == reasons || slices.Contains(c.said, reason) {
+		c.suppressed++
+		return
+	}
+	c.said = append(c.said, reason)
 	c.log.Warn("endpoints source broken, the last good set stays", append(c.source[:len(c.source):len(c.source)],
 		"err", err.Error(), "endpoints", endpoints, "suppressed", c.suppressed)...)
-	c.going, c.last, c.suppressed = true, now, 0
+	c.going, c.suppressed = true, 0
+}
+
+// letters leaves digits out: the resolver's errors hold port numbers that change each time.
+func letters(r rune) rune {
+	if unicode.IsDigit(r) {
+		return -1
+	}
+	return r
 }
 
 // Whole records a success.

@@ -20,7 +20,7 @@ import (
 const (
 	// answerLimit bounds one list, and how long a watch takes to begin. After that it has no limit but its silence.
 	answerLimit = 30 * time.Second
-	// silence is how long a watch may say nothing. A server that is well sends a bookmark each minute.
+	// silence is how long a watch is believed that says nothing. Most servers that are well send a bookmark each minute.
 	silence = 150 * time.Second
 	// trust is how long a list is built upon: the first watch that would start later is refused, and the reflector lists
 	// anew. Watches end after 5 to 10 minutes. What was lost on the way, by whoever's fault, is found then.
@@ -93,12 +93,12 @@ func (g *guard) watch(ctx context.Context, opts metav1.ListOptions) (watch.Inter
 	return watchSilence(w, g.fellSilent, cancel), nil
 }
 
-// fellSilent makes the next watch a list.
+// fellSilent makes the next watch a list. That is no trouble yet: a server that has seen no object of a kind change since
+// its own start sends no bookmarks either, and answers the list.
 func (g *guard) fellSilent() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.silent = true
-	g.trouble.Broken(fmt.Errorf("watching: nothing was said for %v", silence), g.mirror.count(), time.Now())
 }
 
 // failed records an error. Of the two kinds of InferencePools a cluster seldom has both, and a gateway that is here for
@@ -107,6 +107,7 @@ func (g *guard) failed(ctx context.Context, doing string, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
 	}
+	err = g.explained(err)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		g.mirror.deny(err)
 		if synced, _ := g.mirror.state(); g.mirror.key.kind.isPool() && !synced { // a server that starts says so at first, too
@@ -120,6 +121,21 @@ func (g *guard) failed(ctx context.Context, doing string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.trouble.Broken(fmt.Errorf("%s: %w", doing, err), g.mirror.count(), time.Now())
+}
+
+// explained says what there is to do about an answer, where the server's words do not.
+func (g *guard) explained(err error) error {
+	k := g.mirror.key
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w; needed: a Role in namespace %s with the verbs list and watch for %s, bound to this user", err, k.namespace, k.kind)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w: the API server does not take the token or certificate: expired, revoked or of another cluster", err)
+	case apierrors.IsNotFound(err) && k.kind.isPool():
+		gvr := k.kind.inferencePools()
+		return fmt.Errorf("%w: the server has no %s, whose CustomResourceDefinition is not installed", err, k.kind+"/"+kind(gvr.Version))
+	}
+	return err
 }
 
 // watched is a watch that ends when it says nothing for too long.

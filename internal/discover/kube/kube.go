@@ -216,6 +216,7 @@ func (d *discoverer) Run(ctx context.Context, up chan<- []discover.Target) {
 				return
 			}
 			set = next
+			d.sayNothing(v, set)
 		}
 		if !waitFor(ctx, kick) {
 			return
@@ -229,6 +230,13 @@ func (d *discoverer) Broken() string {
 		return why
 	}
 	return d.cluster.broken(d.source)
+}
+
+// sayNothing says why a set is empty.
+func (d *discoverer) sayNothing(v *view, set []discover.Target) {
+	if len(set) == 0 {
+		d.cluster.log.Warn("no endpoints found", append(d.source.attributes(), "why", v.nothing())...)
+	}
 }
 
 // mention says that the wish for a protocol which endpoints are not spoken to in is not followed.

@@ -38,20 +38,17 @@ type pod struct {
 	labels   map[string]string
 	addr     netip.Addr
 	born     time.Time
-	ready    bool // Ready, and nobody asked it to end
+	ready    bool // Ready, with an address, and nobody asked it to end
 	draining bool // AIBrix asked it to
 	active   []int
 	narrowed bool                      // active says which ports serve; false is all
 	settings map[int]discover.Settings // by port; 0 is every other one
 }
 
-// reducePod returns nil for a pod that has no address.
+// reducePod takes pods without an address as well: they are why a pool has no endpoints.
 func reducePod(p *corev1.Pod) any {
 	addr, err := netip.ParseAddr(p.Status.PodIP)
-	if err != nil {
-		return nil
-	}
-	r := &pod{uid: string(p.UID), labels: p.Labels, addr: addr.Unmap(), born: p.CreationTimestamp.Time, ready: ready(p),
+	r := &pod{uid: string(p.UID), labels: p.Labels, addr: addr.Unmap(), born: p.CreationTimestamp.Time, ready: err == nil && ready(p),
 		draining: p.Annotations[aibrixDraining] == "true", settings: settingsOf(p)}
 	for _, name := range activePorts() {
 		if list, ok := p.Annotations[name]; ok {

@@ -70,6 +70,43 @@ func (v *view) targets() ([]discover.Target, error) {
 	return v.finish(selected(all[*pod](v.of(pods)), selector, v.ports())), nil
 }
 
+// nothing says what there is instead of endpoints.
+func (v *view) nothing() string {
+	list := all[*pod](v.of(pods))
+	match := func(p *pod) bool { return p.labels[aibrixName] == v.source.AIBrix }
+	switch s := v.source; {
+	case s.Service != "":
+		for _, sl := range all[*slice](v.of(endpointSlices)) {
+			if sl.service == s.Service {
+				return "no address in the EndpointSlices of the Service is ready"
+			}
+		}
+		return fmt.Sprintf("there are no EndpointSlices of a Service %s in namespace %s", s.Service, v.namespace)
+	case s.InferencePool != "":
+		selector := labels.SelectorFromSet(v.pool.selector)
+		match = func(p *pod) bool { return selector.Matches(labels.Set(p.labels)) }
+	case s.Selector != "":
+		selector, err := labels.Parse(s.Selector)
+		match = func(p *pod) bool { return err == nil && selector.Matches(labels.Set(p.labels)) }
+	}
+	matching, ready := 0, 0
+	for _, p := range list {
+		if match(p) {
+			matching++
+			if p.ready {
+				ready++
+			}
+		}
+	}
+	switch {
+	case matching == 0:
+		return fmt.Sprintf("of the %d pods in namespace %s none has the labels", len(list), v.namespace)
+	case ready == 0:
+		return fmt.Sprintf("of the %d pods with the labels in namespace %s none is Ready", matching, v.namespace)
+	}
+	return fmt.Sprintf("of the %d Ready pods with the labels in namespace %s none serves at one of the ports: an annotation or a label of theirs says so", ready, v.namespace)
+}
+
 // of returns the mirror of a kind, nil if the source does not need it.
 func (v *view) of(k kind) *mirror {
 	for _, m := range v.mirrors {
