@@ -2,6 +2,7 @@ package trace
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -26,23 +27,35 @@ func mooncakeLine(line []byte, ev *Event) error {
 	if err := json.Unmarshal(line, &r); err != nil {
 		return decoding(err)
 	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	ev.At = time.Duration(math.Round(*r.Timestamp * 1e6))
+	ev.Output = int(*r.Output)
+	return r.parts(ev)
+}
+
+// check reports what is missing or out of range.
+func (r *mooncakeRequest) check() error {
 	switch {
+	case r.Timestamp == nil && r.Input == nil, r.Input == nil && r.Output == nil:
+		return errors.New("neither an access record nor a line of Mooncake's format, which has timestamp (ms), input_length, output_length and hash_ids")
 	case r.Timestamp == nil:
 		return fmt.Errorf("timestamp is missing")
 	case r.Input == nil:
 		return fmt.Errorf("input_length is missing")
 	case r.Output == nil:
 		return fmt.Errorf("output_length is missing")
+	}
+	switch {
 	case !(*r.Timestamp >= 0 && *r.Timestamp < maxStamp.Seconds()*1e3):
-		return fmt.Errorf("timestamp %g is outside 0 to %g ms", *r.Timestamp, maxStamp.Seconds()*1e3)
+		return fmt.Errorf("timestamp %g is outside 0 to %g: it counts milliseconds", *r.Timestamp, maxStamp.Seconds()*1e3)
 	case !(*r.Input >= 1 && *r.Input <= maxTokens) || *r.Input != math.Trunc(*r.Input):
 		return fmt.Errorf("input_length %g is no whole number from 1 to %d", *r.Input, maxTokens)
 	case !(*r.Output >= 0 && *r.Output <= maxTokens) || *r.Output != math.Trunc(*r.Output):
 		return fmt.Errorf("output_length %g is no whole number from 0 to %d", *r.Output, maxTokens)
 	}
-	ev.At = time.Duration(math.Round(*r.Timestamp * 1e6))
-	ev.Output = int(*r.Output)
-	return r.parts(ev)
+	return nil
 }
 
 // parts names the pieces of the prompt.

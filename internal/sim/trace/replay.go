@@ -68,21 +68,25 @@ func (t *Trace) Length(o Options) time.Duration {
 	return time.Duration(float64(t.Span)/rate) + o.Jitter
 }
 
-// Workload sends every request at its time. It is a sim.Workload for one simulation.
+// Workload sends every request at its time, up to the end of arrivals. It is a sim.Workload for one simulation.
 func (r *Replay) Workload(s *sim.Sim) {
 	if !r.read() {
 		return
 	}
 	var due func()
 	due = func() {
+		if s.Now() >= s.Length() {
+			return
+		}
 		req, at := r.request(s), s.Now()
 		if r.opt.Jitter > 0 {
 			at += time.Duration(s.Rand.Int64N(int64(r.opt.Jitter)))
 		}
-		if at > s.Now() {
-			s.At(at, func() { s.Send(req) })
-		} else {
+		switch {
+		case at == s.Now():
 			s.Send(req)
+		case at < s.Length():
+			s.At(at, func() { s.Send(req) })
 		}
 		if r.read() {
 			s.At(r.at(), due)

@@ -69,12 +69,12 @@ func detect(line []byte) (Format, error) {
 		return "", err
 	}
 	switch {
-	case bytes.HasPrefix(line, []byte("TIMESTAMP,")):
-		return Azure, nil
 	case bytes.HasPrefix(line, []byte("{")) && bytes.Contains(line, []byte(`"msg"`)):
 		return Access, nil
 	case bytes.HasPrefix(line, []byte("{")):
 		return Mooncake, nil
+	case isAzure(line):
+		return Azure, nil
 	case bytes.HasPrefix(line, []byte("time=")):
 		return "", errors.New("a log in text form; access records are read in JSON (log: {format: json})")
 	}
@@ -219,7 +219,11 @@ func newLines(r io.Reader, file, pool string) (*lines, Format, error) {
 		l.first, l.parse = bytes.Clone(line), mooncakeLine
 		switch format {
 		case Azure:
-			l.first, l.parse = nil, azureLine // it names the columns
+			a, err := newAzure(line)
+			if err != nil {
+				return nil, "", &Error{file, l.n, err}
+			}
+			l.first, l.parse = nil, a.line // the first names the columns
 		case Access:
 			l.access = &access{pool: pool}
 			l.parse = l.access.line

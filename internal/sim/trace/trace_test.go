@@ -185,7 +185,7 @@ func TestBadLines(t *testing.T) {
 		{good, `{"timestamp": 1e12, "input_length": 5, "output_length": 3}`, "more than a year: is there a stamp that is wrong"},
 		{azure, "2023-11-16 18:15:46,-1,44", ":2: a prompt of -1 tokens"},
 		{azure, "2023-11-16 18:15:46,1,-44", ":2: an answer of -44 tokens"},
-		{azure, "2023-11-16 18:15:46,99999999999999999999,44", ":2: decoding ContextTokens"},
+		{azure, "2023-11-16 18:15:46,99999999999999999999,44", ":2: a prompt of 9223372036854775807 tokens is outside 1 to 100000000"},
 		{access, strings.Replace(access, `"prompt_tokens":10`, `"prompt_tokens":-10`, 1), ":2: prompt_tokens -10"},
 		{access, strings.Replace(access, `"prompt_tokens":10`, `"prompt_tokens":10000000000`, 1), ":2: a prompt of 10000000000 tokens"},
 		{"\xff\xfe{\x00", "", ":1: a file in UTF-16"},
@@ -194,9 +194,9 @@ func TestBadLines(t *testing.T) {
 		{"\x1f\x8b\x08", "", "unpacking it: unexpected EOF"},
 		{"\n \r\n", "", ": it is empty"},
 		{azure, "x", ":2: 1 columns"},
-		{azure, "2023-11-16 18:15,374,44", ":2: decoding TIMESTAMP"},
-		{azure, "2023-11-16 18:15:46,many,44", ":2: decoding ContextTokens"},
-		{azure, "2023-11-16 18:15:46,1,", ":2: decoding GeneratedTokens"},
+		{azure, "2023-11-16 18:15,374,44", `:2: TIMESTAMP "2023-11-16 18:15" is none, want one like`},
+		{azure, "2023-11-16 18:15:46,many,44", `:2: ContextTokens "many" is no whole number`},
+		{azure, "2023-11-16 18:15:46,1,", `:2: GeneratedTokens "" is no whole number`},
 		{access, `time=2026-12-02T10:00:05Z msg=request`, ":2: decoding the line"},
 		{access, strings.Replace(access, `"prompt_tokens":10`, `"prompt_tokens":10,"prefix":"zz:1"`, 1), `:2: prefix has a piece "zz:1"`},
 		{access, strings.Replace(access, `:1}`, `:-1}`, 1), ":2: duration_seconds -1"},
@@ -205,6 +205,10 @@ func TestBadLines(t *testing.T) {
 		{"hello", "", ":1: neither JSON lines"},
 		{"", "", ": it is empty"},
 		{azure, "", ": no request in it"},
+		{"TIMESTAMP,ContextTokens", "2023-11-16 18:15:46,1", `:1: the columns are "TIMESTAMP,ContextTokens\n", want TIMESTAMP,ContextTokens,GeneratedTokens`},
+		{"TIMESTAMP,ContextTokens,GeneratedTokens,User", "2023-11-16 18:15:46,1,2,x", ":1: the columns are"},
+		{`{"input_toks": 27369, "output_toks": 1626, "arrival_time_ns": 101537000}`, "", ":1: neither an access record nor a line of Mooncake's format"},
+		{`{"timestamp": 1700000000000000, "input_length": 600, "output_length": 3}`, "", ":1: timestamp 1.7e+15 is outside 0 to 3.1536e+12: it counts milliseconds"},
 	} {
 		_, err := Open(file(t, c.first, c.second), "")
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -381,6 +385,44 @@ func TestReplay(t *testing.T) {
 	}
 	if _, err := tr.Replay(Options{Rate: -1}); err == nil {
 		t.Error("a negative rate")
+	}
+}
+
+// What would arrive after the end of arrivals is not sent, however long the run goes on; nor what jitter puts off to then.
+func TestReplayEndsWithArrivals(t *testing.T) {
+	var text []string
+	for i := range 40 {
+		text = append(text, fmt.Sprintf(`{"timestamp": %d, "input_length": 600, "output_length": 3}`, 100*i))
+	}
+	tr := open(t, text...)
+	for _, jitter := range []time.Duration{0, 500 * ms} {
+		r, err := tr.Replay(Options{Jitter: jitter})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		c := fixed()
+		c.Endpoints[0].Hold = 20 * time.Second
+		c.Workload, c.Length = r.Workload, 2*time.Second
+		var last time.Duration
+		c.Sink = func(rec *sim.Record) { last = max(last, rec.At) }
+		res, err := sim.Run(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last >= c.Length || jitter == 0 && res.Total != 20 || res.Total < 15 {
+			t.Errorf("jitter %v: %d requests, the last at %v", jitter, res.Total, last)
+		}
+	}
+}
+
+// The columns of Azure's format are found by their names, with quotes, blanks and small letters too.
+func TestAzureColumns(t *testing.T) {
+	for _, head := range []string{"TIMESTAMP,GeneratedTokens,ContextTokens", `"TIMESTAMP","GeneratedTokens","ContextTokens"`, "timestamp, generatedtokens, contexttokens\r"} {
+		tr := open(t, head, `"2023-11-16 18:15:46.6805900", 44,374`)
+		if tr.Format != Azure || tr.Prompt != 374 || tr.Output != 44 {
+			t.Errorf("%s: %d prompt and %d output tokens", head, tr.Prompt, tr.Output)
+		}
 	}
 }
 
