@@ -23,13 +23,28 @@ type View struct {
 	Count    uint64   // picks before this one
 	Rand     uint64
 
+	least uint8 // rank of the best admission that there is
+
 	Unique []int64 // with Policy.Blocks: distinct tokens of the requests in flight on each slot,
 	Fresh  []int64 // and how many more this one would make them
 }
 
-// Usable reports whether slot i may be picked.
-func (v *View) Usable(i int) bool {
-	return v.Exclude[i>>6]&(1<<(i&63)) == 0 && v.Snapshot.Endpoints[i].Admission <= route.Trial
+// Usable reports whether slot i may be picked: as in the gateway's own policy, what health advises against only when nothing else is there.
+func (v *View) Usable(i int) bool { return v.allowed(i) && v.rank(i) <= v.least }
+
+func (v *View) allowed(i int) bool { return v.Exclude[i>>6]&(1<<(i&63)) == 0 }
+
+func (v *View) rank(i int) uint8 { return max(v.Snapshot.Endpoints[i].Admission, route.Trial) }
+
+// NewView returns a view of endpoints of which those in exclude may not be picked.
+func NewView(s *route.Snapshot, exclude []uint64) View {
+	v := View{Snapshot: s, Exclude: exclude, least: route.LastResort}
+	for i := range s.Endpoints {
+		if v.allowed(i) {
+			v.least = min(v.least, v.rank(i))
+		}
+	}
+	return v
 }
 
 // Hit returns the tokens of the prompt that slot i holds.
@@ -65,7 +80,8 @@ func (v *View) Lowest(keep func(i int) bool, score func(i int) float64) int {
 // baseline lets a Chooser pick, and fills in what the books and the learners want of every pick.
 func (g *gateway) baseline(choose Chooser, r *route.Request, hits []int32, f *flight, rnd uint64) route.Pick {
 	v := &g.view
-	*v = View{Snapshot: &g.snap, Request: *r, Hits: hits, Exclude: g.excluded(f), Count: g.picked, Rand: rnd, Unique: g.unique, Fresh: g.fresh}
+	*v = NewView(&g.snap, g.excluded(f))
+	v.Request, v.Hits, v.Count, v.Rand, v.Unique, v.Fresh = *r, hits, g.picked, rnd, g.unique, g.fresh
 	if g.active != nil {
 		g.newBlocks(f)
 	}
@@ -74,12 +90,7 @@ func (g *gateway) baseline(choose Chooser, r *route.Request, hits []int32, f *fl
 	if slot < 0 {
 		return route.Pick{Slot: -1}
 	}
-	pick := route.Price(&g.snap, r, hits, slot)
-	pick.Reason = route.ReasonLoad
-	if v.Hit(slot) > 0 {
-		pick.Reason = route.ReasonPrefix
-	}
-	return pick
+	return route.Price(&g.snap, r, hits, slot)
 }
 
 // newBlocks finds how many tokens f would add to those in use on each slot.

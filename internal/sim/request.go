@@ -73,7 +73,12 @@ func (r *Record) TPOT() time.Duration {
 
 // Good reports whether the request is within its SLO: complete, first token in time, tokens not slower than tpot (0: any).
 func (r *Record) Good(tpot time.Duration) bool {
-	return r.Outcome == Done && (r.SLO == 0 || r.TTFT() <= r.SLO) && (tpot == 0 || r.TPOT() <= tpot)
+	return r.Outcome == Done && !r.late() && (tpot == 0 || r.TPOT() <= tpot)
+}
+
+// late reports whether the first token came after its time, or had not come by then.
+func (r *Record) late() bool {
+	return r.SLO > 0 && (r.First == 0 && r.End-r.At >= r.SLO || r.TTFT() > r.SLO)
 }
 
 // Counts reports whether a judgement of good or not is due: a client that went away does not count, unless what it had seen until then was
@@ -82,8 +87,7 @@ func (r *Record) Counts(tpot time.Duration) bool {
 	if r.Outcome != Cancelled {
 		return true
 	}
-	late := r.SLO > 0 && (r.First == 0 && r.End-r.At >= r.SLO || r.TTFT() > r.SLO)
-	return late || tpot > 0 && r.TPOT() > tpot
+	return r.late() || tpot > 0 && r.TPOT() > tpot
 }
 
 // flight is a request under way.

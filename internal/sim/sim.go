@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -235,6 +236,9 @@ func (s *Sim) Send(r *Request) int {
 	s.tally.picked(f)
 	s.tell(f, bookRemote)
 	if err := f.node.start(f); err != nil {
+		if errors.Is(err, engine.ErrTooLong) {
+			s.tally.tooLong++
+		}
 		f.gate.done(f)
 		s.tell(f, releaseRemote)
 		s.end(f, Refused)

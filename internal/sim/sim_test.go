@@ -105,6 +105,9 @@ func TestNoRequestIsLost(t *testing.T) {
 			classes := 0
 			for _, c := range res.Classes {
 				classes += c.Requests
+				if n := c.Good + c.Late + c.Slow + c.Refused + c.Failed + c.Unfinished + c.Excused; n != c.Requests {
+					t.Errorf("%d requests, of which %d are accounted for: %+v", c.Requests, n, c)
+				}
 			}
 			picks := 0
 			for _, e := range res.Endpoints {

@@ -19,7 +19,8 @@ type Result struct {
 	Overall Class
 	Classes []Class // by name
 
-	Reasons     map[string]int // picks by what decided
+	Reasons     map[string]int // picks by what decided; none of a policy that does not say
+	TooLong     int            // requests that were refused because their prompt does not fit the endpoint, warm-up included
 	AllFull     time.Duration  // how long every endpoint was full, warm-up included
 	Expected    int64          // prompt tokens that the gateway expected in the caches,
 	Cached      int64          // that were there,
@@ -29,12 +30,13 @@ type Result struct {
 	Endpoints   []EndpointResult
 }
 
-// Class is the outcome of the requests of one class.
+// Class is the outcome of the requests of one class. Good, Excused, Late, Slow, Refused, Unfinished and Failed add up to Requests.
 type Class struct {
 	Name                           string
 	Requests, Good                 int
 	Cancelled, Refused, Unfinished int
 	Failed                         int  // broke off
+	Late, Slow                     int  // were answered or cancelled: the first token came too late, or the tokens after it too slowly
 	Excused                        int  // of those that were cancelled: nothing was late until then, so they are not judged
 	TTFT, TPOT, E2E                Dist // of those that got so far
 }
@@ -129,6 +131,7 @@ type Tally struct {
 	reasons [route.ReasonOnlyOne + 1]int
 	allFull time.Duration
 	queued  []int
+	tooLong int
 
 	expected, cached, prompt int64
 }
@@ -138,7 +141,7 @@ func newTally(cfg *Config) *Tally {
 }
 
 func (t *Tally) picked(f *flight) {
-	if f.rec.At >= t.cfg.Warmup {
+	if f.rec.At >= t.cfg.Warmup && t.cfg.Policy.Choose == nil {
 		t.reasons[f.rec.Reason]++
 	}
 }
@@ -162,12 +165,6 @@ func (t *Tally) count(r *Record) {
 
 func (c *Class) count(r *Record, tpot time.Duration) {
 	c.Requests++
-	if r.Good(tpot) {
-		c.Good++
-	}
-	if !r.Counts(tpot) {
-		c.Excused++
-	}
 	switch r.Outcome {
 	case Cancelled:
 		c.Cancelled++
@@ -177,6 +174,16 @@ func (c *Class) count(r *Record, tpot time.Duration) {
 		c.Unfinished++
 	case Failed:
 		c.Failed++
+	}
+	switch ended := r.Outcome == Done || r.Outcome == Cancelled; {
+	case r.Good(tpot):
+		c.Good++
+	case !r.Counts(tpot):
+		c.Excused++
+	case ended && r.late():
+		c.Late++
+	case ended:
+		c.Slow++
 	}
 	if r.First > 0 {
 		c.TTFT.Add(r.TTFT())
@@ -212,7 +219,7 @@ func (t *Tally) watch(g *gateway) {
 
 func (t *Tally) result(s *Sim) *Result {
 	r := &Result{Policy: s.cfg.Policy.Name, Seed: s.cfg.Seed, Total: int(s.sent), Lasted: s.now, Overall: t.overall, Reasons: map[string]int{},
-		AllFull: t.allFull, Expected: t.expected, Cached: t.cached, Prompt: t.prompt}
+		AllFull: t.allFull, TooLong: t.tooLong, Expected: t.expected, Cached: t.cached, Prompt: t.prompt}
 	for _, c := range t.classes {
 		r.Classes = append(r.Classes, *c)
 	}

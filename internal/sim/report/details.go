@@ -137,6 +137,14 @@ func (r *Report) lineDetails(b *strings.Builder, p *Policy, open bool) {
 		b.WriteString("</div>")
 	}
 	writeTable(b, p.endpointRows())
+	p.reasons(b)
+	b.WriteString("</details>\n")
+}
+
+func (p *Policy) reasons(b *strings.Builder) {
+	if len(p.Reasons) == 0 {
+		return
+	}
 	total := 0
 	for _, c := range p.Reasons {
 		total += c.N
@@ -145,5 +153,5 @@ func (r *Report) lineDetails(b *strings.Builder, p *Policy, open bool) {
 	for _, c := range p.Reasons {
 		fmt.Fprintf(b, ` <span>%s <b>%d</b> <small>%.1f %%</small></span>`, html.EscapeString(c.Name), c.N, 100*float64(c.N)/float64(max(1, total)))
 	}
-	b.WriteString("</p></details>\n")
+	b.WriteString("</p>")
 }

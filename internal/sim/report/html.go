@@ -121,6 +121,8 @@ func (r *Report) bars(b *strings.Builder) {
 func (r *Report) table(b *strings.Builder) {
 	b.WriteString(`<section><h2>In numbers</h2>`)
 	writeTable(b, r.rows())
+	b.WriteString("<h2>Why not all were good</h2>")
+	writeTable(b, r.outcomeRows())
 	if rows := r.classRows(); len(rows) > 1 {
 		b.WriteString("<details><summary>By class of requests</summary>")
 		writeTable(b, rows)

@@ -51,7 +51,8 @@ type Policy struct {
 	Preemptions   uint64     `json:"preemptions"`
 	Recomputed    uint64     `json:"recomputed_tokens"`
 	AllFull       float64    `json:"all_full_seconds"`
-	Reasons       []Count    `json:"picks_by_reason"`
+	Reasons       []Count    `json:"picks_by_reason,omitempty"` // none: the policy gives none
+	TooLong       int        `json:"refused_too_long"`          // prompts that do not fit the KV memory
 	Endpoints     []Endpoint `json:"endpoints"`
 	Imbalance     float64    `json:"imbalance"` // share of time in which the busiest endpoint computes, over the mean
 	Series        *Series    `json:"series,omitempty"`
@@ -68,6 +69,10 @@ type Class struct {
 	Refused    int      `json:"refused"`
 	Unfinished int      `json:"unfinished"`
 	Failed     int      `json:"failed"` // broke off
+	Good       int      `json:"good"`
+	Late       int      `json:"late_first_token"`
+	Slow       int      `json:"slow_tokens"`
+	Excused    int      `json:"left_in_time"` // went away before anything was late, and are not judged
 	TTFT       Quantile `json:"ttft_seconds"`
 	TPOT       Quantile `json:"tpot_seconds"`
 	E2E        Quantile `json:"e2e_seconds"`
@@ -123,6 +128,7 @@ func (r *Report) Add(name, source string, results []*sim.Result, series *Series)
 		expected, cached, prompt = expected+res.Expected, cached+res.Cached, prompt+res.Prompt
 		p.Preemptions += res.Preemptions
 		p.Recomputed += res.Recomputed
+		p.TooLong += res.TooLong
 		p.AllFull += res.AllFull.Seconds()
 		p.addEndpoints(res, len(results))
 	}
@@ -154,6 +160,8 @@ func merge(into, c *sim.Class) {
 	into.Unfinished += c.Unfinished
 	into.Failed += c.Failed
 	into.Excused += c.Excused
+	into.Late += c.Late
+	into.Slow += c.Slow
 	into.TTFT.Merge(&c.TTFT)
 	into.TPOT.Merge(&c.TPOT)
 	into.E2E.Merge(&c.E2E)
@@ -161,7 +169,7 @@ func merge(into, c *sim.Class) {
 
 func classOf(c *sim.Class) Class {
 	return Class{Name: c.Name, Requests: c.Requests, Goodput: c.Goodput(), Cancelled: c.Cancelled, Refused: c.Refused,
-		Unfinished: c.Unfinished, Failed: c.Failed, TTFT: quantiles(&c.TTFT), TPOT: quantiles(&c.TPOT), E2E: quantiles(&c.E2E)}
+		Unfinished: c.Unfinished, Failed: c.Failed, Good: c.Good, Late: c.Late, Slow: c.Slow, Excused: c.Excused, TTFT: quantiles(&c.TTFT), TPOT: quantiles(&c.TPOT), E2E: quantiles(&c.E2E)}
 }
 
 func quantiles(d *sim.Dist) Quantile {

@@ -67,6 +67,9 @@ func TestAdd(t *testing.T) {
 				t.Errorf("%s: an endpoint is busy %.2f of the time", p.Name, e.Busy)
 			}
 		}
+		if p.Name != "pointsman" && n == 0 {
+			n = picks // it gives no reasons
+		}
 		if o := p.Overall; n != o.Requests || picks != n || len(p.Goodput) != 2 || o.TTFT.P50 <= 0 || o.TTFT.P50 > o.TTFT.P95 || o.TTFT.P95 > o.TTFT.Max {
 			t.Errorf("%s: %d reasons, %d picks, %+v", p.Name, n, picks, o)
 		}

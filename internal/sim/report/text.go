@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -27,12 +28,16 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	b.WriteString("\n")
 	columns(&b, r.rows())
+	b.WriteString("\n")
+	columns(&b, r.outcomeRows())
 	if rows := r.classRows(); len(rows) > 1 {
 		b.WriteString("\n")
 		columns(&b, rows)
 	}
-	b.WriteString("\n")
-	columns(&b, r.reasonRows())
+	if rows := r.reasonRows(); len(rows) > 1 {
+		b.WriteString("\n")
+		columns(&b, rows)
+	}
 	for i := range r.Lines {
 		if len(r.Lines) > 4 {
 			break // one policy against many: who did best, not how
@@ -56,6 +61,34 @@ func (r *Report) rows() [][]string {
 	return rows
 }
 
+// outcomeRows says why requests were not good. Columns in which nothing happened anywhere are left out.
+func (r *Report) outcomeRows() [][]string {
+	rows := [][]string{{"policy", "requests", "good", "first token late", "tokens slow"}}
+	for i := range r.Lines {
+		o := &r.Lines[i].Overall
+		rows = append(rows, []string{r.Lines[i].Name, fmt.Sprint(o.Requests), fmt.Sprint(o.Good), fmt.Sprint(o.Late), fmt.Sprint(o.Slow)})
+	}
+	for _, c := range []struct {
+		name string
+		of   func(*Policy) int
+	}{
+		{"refused", func(p *Policy) int { return p.Overall.Refused }},
+		{"of these too long", func(p *Policy) int { return p.TooLong }},
+		{"broke off", func(p *Policy) int { return p.Overall.Failed }},
+		{"unfinished", func(p *Policy) int { return p.Overall.Unfinished }},
+		{"left in time, not judged", func(p *Policy) int { return p.Overall.Excused }},
+	} {
+		if !slices.ContainsFunc(r.Lines, func(p Policy) bool { return c.of(&p) > 0 }) {
+			continue
+		}
+		rows[0] = append(rows[0], c.name)
+		for i := range r.Lines {
+			rows[i+1] = append(rows[i+1], fmt.Sprint(c.of(&r.Lines[i])))
+		}
+	}
+	return rows
+}
+
 func (r *Report) classRows() [][]string {
 	rows := [][]string{{"policy", "class", "requests", "goodput %", "TTFT p50", "p95", "TPOT p95", "cancelled", "refused", "failed", "unfinished"}}
 	for i := range r.Lines {
@@ -74,6 +107,9 @@ func (r *Report) reasonRows() [][]string {
 		var parts []string
 		for _, c := range r.Lines[i].Reasons {
 			parts = append(parts, fmt.Sprintf("%s %d", c.Name, c.N))
+		}
+		if parts == nil {
+			continue
 		}
 		rows = append(rows, []string{r.Lines[i].Name, strings.Join(parts, ", ")})
 	}
