@@ -2,6 +2,7 @@ package simcmd
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -93,7 +94,7 @@ func compare(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if err := o.print(ctx, stdout, stderr); err != nil {
 		fmt.Fprintf(stderr, "pointsman sim compare: %v\n", err)
-		return 1
+		return exitCode(err)
 	}
 	return 0
 }
@@ -149,8 +150,13 @@ func (o *options) check(exchange string) error {
 	}
 	var err error
 	o.setting.Exchange, err = lateness(exchange)
+	if err == nil && o.setting.Exchange != 0 && o.setting.Gateways == 1 {
+		return errAlone
+	}
 	return err
 }
+
+var errAlone = errors.New("--exchange without --gateways: one gateway has nobody to tell of its picks")
 
 // lateness reads --exchange; negative is blind.
 func lateness(exchange string) (time.Duration, error) {
@@ -243,33 +249,48 @@ func (o *options) configs(rows []row, scenarios []sim.Scenario) []sim.Config {
 	return out
 }
 
-// measure runs rows and returns their table.
+// measure runs rows and returns their table. When it is interrupted, the table has the rows that were done.
 func (o *options) measure(ctx context.Context, rows []row, stderr io.Writer) (*table, error) {
 	scenarios, err := o.scenarios()
 	if err != nil {
 		return nil, err
 	}
 	results, err := sweep(ctx, o.configs(rows, scenarios), stderr)
-	if err != nil {
+	if err != nil && !errors.As(err, new(interrupted)) {
 		return nil, err
 	}
+	return o.tabulate(rows, scenarios, results, err)
+}
+
+// tabulate makes a table of the rows whose runs ended; err is why not all did.
+func (o *options) tabulate(rows []row, scenarios []sim.Scenario, results []*sim.Result, err error) (*table, error) {
 	t := &table{Setting: o.setting, Seeds: o.seeds, First: o.first}
 	for _, sc := range scenarios {
 		t.Workloads = append(t.Workloads, sc.ID)
 	}
-	for _, r := range rows {
-		line := line{Name: r.name, Source: r.policy.Source}
-		for range scenarios {
-			var c cell
-			for _, res := range results[:o.seeds] {
-				c.add(res)
-			}
-			results = results[o.seeds:]
-			line.Cells = append(line.Cells, c)
+	of := len(scenarios) * o.seeds
+	for i, r := range rows {
+		if all := results[i*of : (i+1)*of]; ended(all) {
+			t.Lines = append(t.Lines, o.line(r, all))
 		}
-		t.Lines = append(t.Lines, line.summed())
 	}
-	return t, nil
+	if err != nil {
+		err = fmt.Errorf("%w: %d of %d rows were done", err, len(t.Lines), len(rows))
+	}
+	return t, err
+}
+
+// line is what came of row r: workload by workload, seed by seed.
+func (o *options) line(r row, results []*sim.Result) line {
+	l := line{Name: r.name, Source: r.policy.Source}
+	for of := range slices.Chunk(results, o.seeds) {
+		var c cell
+		for _, res := range of {
+			c.add(res)
+		}
+		l.Cells = append(l.Cells, c)
+	}
+	return l.summed()
 }
 
 // print measures what was asked for and prints it.
@@ -291,11 +312,16 @@ func (o *options) print(ctx context.Context, stdout, stderr io.Writer) error {
 	var tables []*table
 	for _, q := range asked {
 		t, err := o.measure(ctx, q.rows, stderr)
-		if err != nil {
+		if t != nil && len(t.Lines) > 0 {
+			t.Title, t.Setting = q.title, q.setting
+			tables = append(tables, t)
+		}
+		switch {
+		case err != nil && len(tables) > 0: // what there is took long
+			return errors.Join(o.write(stdout, tables...), err)
+		case err != nil:
 			return err
 		}
-		t.Title, t.Setting = q.title, q.setting
-		tables = append(tables, t)
 	}
 	return o.write(stdout, tables...)
 }

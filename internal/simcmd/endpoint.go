@@ -135,8 +135,14 @@ func (w *what) checkEngine() error {
 	if !ok {
 		return noSuch("profile", w.profile, engine.ProfileNames())
 	}
-	if w.engine.BlockSize < 1 {
-		return fmt.Errorf("--block-size %d is below 1", w.engine.BlockSize)
+	for _, n := range []struct {
+		name     string
+		v, least int
+	}{{"block-size", w.engine.BlockSize, 1}, {"max-num-seqs", w.engine.MaxNumSeqs, 1}, {"max-num-batched-tokens", w.engine.MaxBatchedTokens, 1},
+		{"kv-tokens", w.tokens, w.engine.BlockSize}} {
+		if n.v < n.least || n.v > 1<<30 {
+			return fmt.Errorf("--%s %d is outside %d to %d", n.name, n.v, n.least, 1<<30)
+		}
 	}
 	w.engine.Profile, w.engine.Blocks = p, w.tokens/w.engine.BlockSize+1
 	return w.engine.Validate()

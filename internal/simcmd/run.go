@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -71,7 +72,7 @@ func runTrace(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 	}
 	if err := w.run(ctx, stdout, stderr); err != nil {
 		fmt.Fprintf(stderr, "pointsman sim run: %v\n", err)
-		return 1
+		return exitCode(err)
 	}
 	return 0
 }
@@ -155,21 +156,39 @@ func (w *what) check(exchange string) error {
 	if err := w.checkEngine(); err != nil {
 		return err
 	}
+	if err := w.checkTimes(); err != nil {
+		return err
+	}
 	return w.checkRanges()
+}
+
+func (w *what) checkTimes() error {
+	for _, t := range []struct {
+		name string
+		v    time.Duration
+	}{{"jitter", w.replay.Jitter}, {"ttft", w.replay.SLO}, {"long-ttft", w.replay.LongSLO}, {"tpot", w.tpot}, {"length", w.length}, {"warmup", w.warmup},
+		{"patience", w.patience}, {"report", w.reports.Every}, {"report-delay", w.reports.Delay}} {
+		if t.v < 0 {
+			return fmt.Errorf("--%s %v is negative", t.name, t.v)
+		}
+	}
+	return nil
 }
 
 func (w *what) checkRanges() error {
 	switch {
+	case w.replay.LongFrom < 0:
+		return fmt.Errorf("--long-prompt %d is negative", w.replay.LongFrom)
 	case w.seeds < 1 || w.seeds > 1000:
 		return fmt.Errorf("--seeds %d is outside 1 to 1000", w.seeds)
 	case !(w.replay.Rate > 0 && w.replay.Rate <= 1000):
 		return fmt.Errorf("--rate %g is outside 0 to 1000", w.replay.Rate)
-	case min(w.replay.Jitter, w.replay.SLO, w.replay.LongSLO, w.tpot, w.length, w.warmup, w.patience, w.reports.Every, w.reports.Delay) < 0 || w.replay.LongFrom < 0:
-		return errors.New("a negative time or number of tokens")
 	case !(w.reports.Loss >= 0 && w.reports.Loss < 1):
 		return fmt.Errorf("--report-loss %g is outside 0 to below 1", w.reports.Loss)
 	case w.gateways < 1 || w.gateways > 64:
 		return fmt.Errorf("--gateways %d is outside 1 to 64", w.gateways)
+	case w.gateways == 1 && w.exchange != 0:
+		return errAlone
 	case !slices.Contains([]string{"default", "strict", "off"}, w.gates):
 		return fmt.Errorf("--gates %q is none of default, strict and off", w.gates)
 	case w.whenFull != "seconds" && w.whenFull != "requests":
@@ -229,32 +248,74 @@ func (w *what) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err = writable(w.html); err != nil {
+		return err
+	}
 	src, err := w.source()
 	if err != nil {
 		return err
 	}
-	rep := report.Report{Workload: src.name, Seeds: w.seeds, First: w.first, Facts: w.facts(src)}
+	runs := w.runs(src, variants)
+	results, err := w.all(ctx, runs, stderr)
+	if err != nil && !errors.As(err, new(interrupted)) {
+		return err
+	}
+	rep := w.report(src, variants, runs, results)
+	if err != nil {
+		err = fmt.Errorf("%w: %d of %d rows were done", err, len(rep.Lines), len(variants))
+	}
+	if len(rep.Lines) == 0 {
+		return err
+	}
+	return errors.Join(w.write(rep, stdout), err)
+}
+
+// report says what came of the variants whose runs ended.
+func (w *what) report(src *source, variants []variant, runs []*oneRun, results []*sim.Result) *report.Report {
+	rep := &report.Report{Workload: src.name, Seeds: w.seeds, First: w.first, Facts: w.facts(src)}
 	rep.SLO = report.SLO{TTFT: w.replay.SLO.Seconds(), LongTTFT: w.replay.LongSLO.Seconds(), TPOT: w.tpot.Seconds()}
 	if src.trace == nil {
 		rep.SLO = report.SLO{TPOT: w.tpot.Seconds()} // each class has its own
 	}
-	runs := w.runs(src, variants)
-	results, err := w.all(ctx, runs, stderr)
-	if err != nil {
-		return err
-	}
 	for i, v := range variants {
-		rep.Add(v.name, v.policy.Source, results[i*w.seeds:(i+1)*w.seeds], runs[i*w.seeds].rec.Series())
-	}
-	if w.html != "" {
-		if err := writeFile(w.html, rep.WriteHTML); err != nil {
-			return err
+		if of := results[i*w.seeds : (i+1)*w.seeds]; ended(of) {
+			rep.Add(v.name, v.policy.Source, of, runs[i*w.seeds].rec.Series())
 		}
 	}
+	return rep
+}
+
+// write hands out the report: first what is printed, which costs nothing to keep when the page cannot be written.
+func (w *what) write(rep *report.Report, stdout io.Writer) error {
+	show := rep.WriteText
 	if w.json {
-		return rep.WriteJSON(stdout)
+		show = rep.WriteJSON
 	}
-	return rep.WriteText(stdout)
+	if err := show(stdout); err != nil {
+		return fmt.Errorf("printing the report: %w", err)
+	}
+	if w.html == "" {
+		return nil
+	}
+	return writeFile(w.html, rep.WriteHTML)
+}
+
+// writable reports why a file could not be written after a long run, before it; no file always can.
+func writable(name string) error {
+	if name == "" {
+		return nil
+	}
+	_, err := os.Lstat(name)
+	fresh := errors.Is(err, fs.ErrNotExist)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return fmt.Errorf("writing the page: %w", err)
+	}
+	_ = f.Close()
+	if fresh {
+		_ = os.Remove(name)
+	}
+	return nil
 }
 
 func writeFile(name string, write func(io.Writer) error) error {

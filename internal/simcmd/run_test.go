@@ -3,6 +3,7 @@ package simcmd
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,7 +99,8 @@ func TestRunWrongUsage(t *testing.T) {
 		{"run", "a", "--block-size", "0"}, {"run", "a", "--down", "4:1s-2s"}, {"run", "a", "--down", "0:2s-1s"}, {"run", "a", "--down", "0"}, {"run", "a", "--nonsense"},
 		{"run", "a", "--endpoint", "4:speed=2"}, {"run", "a", "--endpoint", "0:sped=2"}, {"run", "a", "--endpoint", "0:join=9s,leave=2s"}, {"run", "a", "--endpoints", "2,6", "--endpoint", "3:ranks=2"},
 		{"run", "a", "--gateways", "0"}, {"run", "a", "--exchange", "soon"}, {"run", "a", "--report-loss", "1"}, {"run", "a", "--report-delay", "-1s"}, {"run", "a", "--patience", "-1s"},
-		{"record"}, {"record", "a", "b"},
+		{"run", "a", "--max-num-seqs", "0"}, {"run", "a", "--max-num-batched-tokens", "0"}, {"run", "a", "--kv-tokens", "15"}, {"run", "a", "--kv-tokens", "9999999999"},
+		{"run", "a", "--exchange", "1s"}, {"run", "a", "--long-prompt", "-1"}, {"record"}, {"record", "a", "b"},
 	} {
 		if code, out, errs := run(t, args...); code != 2 || out != "" || errs == "" {
 			t.Errorf("%q: code %d, stdout %q, stderr %q", args, code, out, errs)
@@ -108,6 +110,57 @@ func TestRunWrongUsage(t *testing.T) {
 		if code, _, errs := run(t, args...); code != 1 || errs == "" {
 			t.Errorf("%q: code %d, stderr %q", args, code, errs)
 		}
+	}
+}
+
+// What is odd about a trace, or left out of it, is said; and what no time limit means.
+func TestRunSaysWhatIsOdd(t *testing.T) {
+	var b strings.Builder
+	for i := range 50 {
+		fmt.Fprintf(&b, `{"timestamp": %d, "input_length": 600, "output_length": 20}`+"\n", 1_700_000_000+i)
+	}
+	seconds := filepath.Join(t.TempDir(), "seconds.jsonl")
+	if err := os.WriteFile(seconds, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args, want string
+	}{
+		{seconds, "50 requests in 49ms"},
+		{seconds, "doubtful   50 requests within 49ms are a great many: timestamp counts milliseconds; if yours are seconds, use --rate 0.001"},
+		{seconds + " --rate 0.001", "50 requests in 49s"},
+		{seconds + " --rate 0.001 --length 20s --warmup 5s", "of these   those that arrive in the first 20s"},
+		{seconds + " --rate 0.001 --length 20s --warmup 5s", "pointsman        15    15"},
+		{seconds + " --ttft 0 --long-ttft 0 --tpot 0", "good is    first token whenever\n"},
+		{seconds + " --ttft 1s --long-prompt 0", "good is    first token within 1s, 100ms per further token\n"},
+		{seconds + " --kv-tokens 320", "of these too long\npointsman        50     0                 0            0       50                 50\n"},
+		{seconds + " --patience 1ms", "left in time, not judged"},
+		{seconds + " --down 0:0s --endpoints 1", "refused\npointsman        50     0                 0            0       50\n"},
+	} {
+		code, out, errs := run(t, append([]string{"run"}, strings.Fields(c.args)...)...)
+		if code != 0 || !strings.Contains(out, c.want) {
+			t.Errorf("%s: code %d, %q is not in\n%s%s", c.args, code, c.want, out, errs)
+		}
+	}
+}
+
+// Where no page can be written, that is said before the run; a page that cannot be completed does not take the table with it.
+func TestRunPage(t *testing.T) {
+	log, dir := accessLog(t), t.TempDir()
+	if code, out, errs := run(t, "run", log, "--html", filepath.Join(dir, "no", "x.html")); code != 1 || out != "" || !strings.Contains(errs, "writing the page") {
+		t.Errorf("code %d, %q, %q", code, out, errs)
+	}
+	if code, _, errs := run(t, "run", "nowhere", "--html", filepath.Join(dir, "x.html")); code != 1 || !strings.Contains(errs, "nowhere") {
+		t.Errorf("code %d, %q", code, errs)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("a run that failed leaves %v, %v", left, err)
+	}
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("no /dev/full")
+	}
+	if code, out, errs := run(t, "run", log, "--html", "/dev/full"); code != 1 || !strings.Contains(out, "picks by reason") || !strings.Contains(errs, "no space left") {
+		t.Errorf("code %d, %q, %q", code, out, errs)
 	}
 }
 

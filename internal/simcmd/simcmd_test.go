@@ -5,8 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"math"
+	"os"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +28,7 @@ func TestWrongUsageIsTwo(t *testing.T) {
 	for _, args := range [][]string{
 		nil, {"compete"}, {"compare", "x"}, {"compare", "--seeds", "0"}, {"compare", "--length", "10s"}, {"compare", "--exchange", "soon"},
 		{"compare", "--gateways", "0"}, {"compare", "--nonsense"}, {"compare", "--report", "-1s"},
+		{"compare", "--exchange", "blind"},
 	} {
 		if code, out, errs := run(t, args...); code != 2 || out != "" || errs == "" {
 			t.Errorf("%q: code %d, stdout %q, stderr %q", args, code, out, errs)
@@ -163,7 +168,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errs bytes.Buffer
-	if code := Main(ctx, []string{"compare", "--workloads", "W1"}, &out, &errs); code != 1 || out.Len() > 0 || !strings.Contains(errs.String(), context.Canceled.Error()) {
+	if code := Main(ctx, []string{"compare", "--workloads", "W1"}, &out, &errs); code != 130 || out.Len() > 0 || !strings.Contains(errs.String(), "interrupted: 0 of 19 rows were done") {
 		t.Errorf("code %d, %q, %q", code, out.String(), errs.String())
 	}
 	broken := errors.New("the trace has changed")
@@ -173,6 +178,61 @@ func TestInterrupted(t *testing.T) {
 	}
 	if _, err := sweep(ctx, []sim.Config{{}}, &errs); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("a configuration that is wrong: %v", err)
+	}
+}
+
+// countdown is a context that ends after so many looks at it.
+type countdown struct {
+	context.Context
+	left int
+}
+
+func (c *countdown) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// What was done before an interruption is not lost: the results of the runs that ended are there, and the rows that have all of theirs.
+func TestInterruptedHalfway(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one run after the other
+	cfg := sim.Config{Endpoints: sim.Fleet(1, sim.DefaultEngine()), Length: 20 * time.Second}
+	cfgs := []sim.Config{cfg, cfg, cfg, cfg}
+	var errs bytes.Buffer
+	results, err := newProgress(&errs, cfgs).sweep(&countdown{t.Context(), 50}, cfgs)
+	if !errors.As(err, new(interrupted)) || !errors.Is(err, context.Canceled) || exitCode(err) != 130 || exitCode(errors.New("x")) != 1 {
+		t.Errorf("%v", err)
+	}
+	if ended(results) || results[0] == nil || results[1] == nil || results[2] != nil || results[3] != nil {
+		t.Fatalf("%v", results)
+	}
+	o := options{seeds: 1}
+	rows := o.alike(sim.Policies()[:2], setting{})
+	table, err := o.tabulate(rows, sim.Scenarios()[:2], results, err)
+	if len(table.Lines) != 1 || len(table.Lines[0].Cells) != 2 || err.Error() != "interrupted: 1 of 2 rows were done" {
+		t.Errorf("%v, %+v", err, table)
+	}
+	w := what{seeds: 2, engine: sim.DefaultEngine()}
+	variants := []variant{{name: "a"}, {name: "b"}}
+	src := &source{scenario: sim.Scenarios()[0]}
+	if rep := w.report(src, variants, w.runs(src, variants), results); len(rep.Lines) != 1 || rep.Lines[0].Name != "a" {
+		t.Errorf("%+v", rep.Lines)
+	}
+}
+
+// A signal to end reaches the runs.
+func TestSignal(t *testing.T) {
+	first := true
+	cfg := sim.Config{Endpoints: sim.Fleet(1, sim.DefaultEngine()), Length: 1000 * time.Hour, Progress: func(time.Duration) error {
+		if first {
+			first = false
+			return syscall.Kill(os.Getpid(), syscall.SIGINT)
+		}
+		return nil
+	}}
+	if _, err := sweep(t.Context(), []sim.Config{cfg}, io.Discard); !errors.As(err, new(interrupted)) {
+		t.Errorf("%v", err)
 	}
 }
 

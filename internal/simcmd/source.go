@@ -65,8 +65,18 @@ func (w *what) facts(s *source) []report.Fact {
 		facts = append(facts, report.Fact{Name: name, Value: fmt.Sprintf(format, args...)})
 	}
 	if t := s.trace; t != nil {
-		add("trace", "%d requests in %v, mean prompt %d and answer %d tokens%s", t.Requests, t.Length(w.replay).Round(time.Second),
+		length := t.Length(w.replay)
+		add("trace", "%s in %v, mean prompt %d and answer %d tokens%s", plural(t.Requests, "request"), short(length),
 			t.Prompt/int64(t.Requests), t.MeanOutput(), w.speed())
+		if w.length > 0 && w.length < length {
+			add("of these", "those that arrive in the first %v", w.length)
+		}
+		if w.warmup > 0 {
+			add("warm-up", "requests of the first %v do not count", w.warmup)
+		}
+		if hint := doubtful(t); hint != "" {
+			add("doubtful", "%s", hint)
+		}
 		switch {
 		case t.Prefixes == 0 && t.Format == trace.Access:
 			add("prefixes", "none in these records, so nobody shares a prompt's beginning: write them with log: {format: json, prefix_hashes: true}")
@@ -94,14 +104,57 @@ func (w *what) facts(s *source) []report.Fact {
 		add("besides", "%s", text)
 	}
 	if s.trace != nil {
-		add("good is", "first token within %v (%v from %d prompt tokens), %v per further token", w.replay.SLO, w.replay.LongSLO, w.replay.LongFrom, w.tpot)
+		add("good is", "%s", w.good())
 	}
-	seeds := fmt.Sprintf("%d from %d", w.seeds, w.first)
-	if w.seeds > 2 {
-		seeds += "; ± is half of the 95 % confidence interval"
-	}
-	add("seeds", "%s", seeds)
+	add("seeds", "%d from %d%s", w.seeds, w.first, interval(w.seeds))
 	return facts
+}
+
+// good says what a good answer is.
+func (w *what) good() string {
+	within := func(limit time.Duration) string {
+		if limit == 0 {
+			return "whenever"
+		}
+		return "within " + limit.String()
+	}
+	s := "first token " + within(w.replay.SLO)
+	if r := &w.replay; r.LongFrom > 0 && r.LongSLO > 0 && r.LongSLO != r.SLO {
+		s += fmt.Sprintf(" (%v from %d prompt tokens)", r.LongSLO, r.LongFrom)
+	}
+	if w.tpot > 0 {
+		s += fmt.Sprintf(", %v per further token", w.tpot)
+	}
+	return s
+}
+
+// doubtful says what is likely wrong with the stamps of a trace; "" when nothing is.
+func doubtful(t *trace.Trace) string {
+	const many, perSecond = 20, 1000
+	if t.Requests < many || t.Span.Seconds()*perSecond > float64(t.Requests) {
+		return ""
+	}
+	s := fmt.Sprintf("%d requests within %v are a great many", t.Requests, short(t.Span))
+	if t.Format == trace.Mooncake && t.Span > 0 {
+		s += ": timestamp counts milliseconds; if yours are seconds, use --rate 0.001"
+	}
+	return s
+}
+
+// short is a duration with no more digits than it needs to be told apart from others.
+func short(d time.Duration) time.Duration {
+	if d < 10*time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(time.Second)
+}
+
+// plural is a number of things.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // conditions says what is unusual about gateways, reports and clients.
@@ -215,10 +268,7 @@ func (w *what) all(ctx context.Context, runs []*oneRun, stderr io.Writer) ([]*si
 		cfgs[i].Progress = func(time.Duration) error { return replay.Err() } // nothing more comes then
 	}
 	results, err := sweep(ctx, cfgs, stderr)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
+	errs := []error{err}
 	for _, r := range replays {
 		if r != nil {
 			errs = append(errs, r.Err())

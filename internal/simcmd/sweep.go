@@ -3,22 +3,47 @@ package simcmd
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"pointsman.dev/pointsman/internal/sim"
 )
 
 // sweep runs every configuration on as many cores as there are, each run on one, and returns the results in the order of cfgs. While
-// it takes long it says on w how far it is. It returns the error of the first run that failed, or that of ctx.
+// it takes long it says on w how far it is. It returns the error of the first run that failed. A signal to end, or the end of ctx, ends
+// the runs under way: then the error is interrupted, and the results of those that had ended are there, the others nil.
 func sweep(ctx context.Context, cfgs []sim.Config, w io.Writer) ([]*sim.Result, error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)() // a second signal does what it always does
 	return newProgress(w, cfgs).sweep(ctx, cfgs)
 }
+
+// interrupted is the error of a sweep that was ended before its time.
+type interrupted struct{ cause error }
+
+func (i interrupted) Error() string { return "interrupted" }
+func (i interrupted) Unwrap() error { return i.cause }
+
+// exitCode is that of a command which ends with err; 130 is what shells give a program that Ctrl-C ended.
+func exitCode(err error) int {
+	if errors.As(err, new(interrupted)) {
+		return 130
+	}
+	return 1
+}
+
+// ended reports whether the runs of one row came to their end.
+func ended(results []*sim.Result) bool { return !slices.Contains(results, nil) }
 
 func (p *progress) sweep(ctx context.Context, cfgs []sim.Config) ([]*sim.Result, error) {
 	out, errs := make([]*sim.Result, len(cfgs)), make([]error, len(cfgs))
@@ -55,10 +80,14 @@ func (p *progress) sweep(ctx context.Context, cfgs []sim.Config) ([]*sim.Result,
 	wg.Wait()
 	close(finished)
 	<-said
+	stop := ctx.Err()
 	for _, err := range errs {
-		if err != nil {
+		if err != nil && (stop == nil || !errors.Is(err, stop)) {
 			return nil, err
 		}
+	}
+	if slices.Contains(out, nil) {
+		return out, interrupted{stop}
 	}
 	return out, nil
 }

@@ -132,7 +132,7 @@ func (t *table) write(b *strings.Builder, left, between, right string, rule bool
 		}
 	}
 	if !rule {
-		fmt.Fprintf(b, "\n%d seeds from %d, %s; ± is half of the 95 %% confidence interval\n", t.Seeds, t.First, t.Setting)
+		fmt.Fprintf(b, "\n%s from %d, %s%s\n", plural(t.Seeds, "seed"), t.First, t.Setting, interval(t.Seeds))
 	}
 }
 
@@ -160,4 +160,12 @@ func (c cell) String() string {
 		return fmt.Sprintf("%.1f", c.Mean)
 	}
 	return fmt.Sprintf("%.1f±%.1f", c.Mean, c.Half)
+}
+
+// interval explains the sign that seeds bring.
+func interval(seeds int) string {
+	if seeds < 3 {
+		return ""
+	}
+	return "; ± is half of the 95 % confidence interval"
 }
