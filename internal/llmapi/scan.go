@@ -3,6 +3,7 @@ package llmapi
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 
 	"github.com/cespare/xxhash/v2"
@@ -198,20 +199,32 @@ func (s *Scanner) chain(model []byte) {
 	if n := s.head.Len(); n > 0 {
 		s.blocks, seed = s.head.BlocksAfter(seed, 0, s.blocks)
 		base = n + s.before
-		s.blocks[len(s.blocks)-1].End += int32(s.before)
+		s.lift(len(s.blocks) - 1)
 	}
 	from := len(s.blocks)
 	s.blocks, _ = best.BlocksAfter(seed, base, s.blocks)
 	if base == 0 {
 		// Tools count once the whole first message matches: most templates put them
 		// at its end.
-		for i := from; i < len(s.blocks); i++ {
-			if int(s.blocks[i].End) >= s.bestCut {
-				s.blocks[i].End += int32(s.before)
-			}
+		for from < len(s.blocks) && int(s.blocks[from].End) < s.bestCut {
+			from++
 		}
+		s.lift(from)
 	}
 	s.req.Blocks = s.blocks
+}
+
+// lift puts what comes before the messages in front of the blocks from i on. A block that would end beyond what an end can say is left
+// out, with all that follow it.
+func (s *Scanner) lift(i int) {
+	for ; i < len(s.blocks); i++ {
+		end := s.before + int(s.blocks[i].End)
+		if end > math.MaxInt32 {
+			s.blocks = s.blocks[:i]
+			return
+		}
+		s.blocks[i].End = int32(end)
+	}
 }
 
 // endPrompt ends the prompt that is being read, if there is one, and keeps the

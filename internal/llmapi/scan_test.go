@@ -387,6 +387,24 @@ func checkChain(t *testing.T, chain []prefix.Block, total int) {
 	}
 }
 
+// TestChainOfTheEndless: ends grow with every block however much a client says that its prompt is worth, and what comes before it. An
+// end that wraps around would make the index believe that an endpoint holds less than nothing.
+func TestChainOfTheEndless(t *testing.T) {
+	videos := strings.Repeat(`{"video":""},`, 1<<31/nominalVideo)
+	tools := `"tools":["` + strings.Repeat("x", 1000) + `"],`
+	for name, body := range map[string]string{
+		"chat":   `{"model":"m",` + tools + `"messages":[{"role":"user","content":[` + videos + `{"text":"and"}]}]}`,
+		"system": `{"model":"m",` + tools + `"system":[` + videos + `{"text":"and"}],"messages":[{"role":"user","content":"hello"}]}`,
+	} {
+		path := map[string]string{"chat": "/v1/chat/completions", "system": "/v1/messages"}[name]
+		r := mustScan(t, path, body)
+		checkChain(t, r.Blocks, r.PromptBytes)
+		if len(r.Blocks) < 1<<31/nominalVideo-10 || r.PromptBytes <= 1<<31 {
+			t.Errorf("%s: %d blocks, %d bytes", name, len(r.Blocks), r.PromptBytes)
+		}
+	}
+}
+
 // The census against counting one byte at a time, for every split.
 func TestCensus(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))

@@ -99,8 +99,12 @@ func (h *Hasher) BlocksAfter(seed uint64, base int, dst []Block) ([]Block, uint6
 	last := seed
 	dst = slices.Grow(dst, len(h.blocks))
 	for _, b := range h.blocks {
+		end := int64(b.End) + int64(base)
+		if end > math.MaxInt32 {
+			break
+		}
 		last = mix(b.Hash, seed)
-		dst = append(dst, Block{Hash: last, End: clampEnd(int64(b.End) + int64(base))})
+		dst = append(dst, Block{Hash: last, End: int32(end)})
 	}
 	return dst, last
 }
@@ -108,13 +112,14 @@ func (h *Hasher) BlocksAfter(seed uint64, base int, dst []Block) ([]Block, uint6
 func (h *Hasher) add(sum uint64, n int) {
 	h.chain = mix(sum, h.chain)
 	h.end += int64(n)
+	if h.end > math.MaxInt32 {
+		return // no end can say where it lies: it has no identity, and neither has what follows
+	}
 	if len(h.blocks) == cap(h.blocks) {
 		h.blocks = slices.Grow(h.blocks, max(32, len(h.blocks))) // double: append alone would copy a long chain ten times
 	}
-	h.blocks = append(h.blocks, Block{Hash: h.chain, End: clampEnd(h.end)})
+	h.blocks = append(h.blocks, Block{Hash: h.chain, End: int32(h.end)})
 }
-
-func clampEnd(n int64) int32 { return int32(min(n, math.MaxInt32)) }
 
 // mix combines two hashes, in this order, to one.
 func mix(a, b uint64) uint64 {
