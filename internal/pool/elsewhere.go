@@ -110,6 +110,7 @@ func (b *Booking) Moved(name string, unreached bool) bool {
 	old, oldSlot, oldTicket := b.s, b.slot, b.ticket
 	b.tried = append(b.tried, int32(b.slot))
 	b.promise.Break(p.index, b.slot)
+	old.disown(b)
 	set := p.scratch(p.unused)
 	for k := range set {
 		set[k] = ^uint64(0)
