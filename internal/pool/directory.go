@@ -79,17 +79,19 @@ func NewDirectory(near func(name string, known []string) string) *Directory {
 	return d
 }
 
-// Set replaces the pools and the aliases.
+// Set replaces the pools and the aliases. A pool that was left out is not to come back.
 func (d *Directory) Set(pools []*Pool, aliases []Alias) {
 	d.mu.Lock()
 	d.pools, d.aliases = slices.Clone(pools), slices.Clone(aliases)
 	var fresh []*Pool
+	heard := make(map[*Pool]bool, len(pools)) // without those that are no more: they could not be freed
 	for _, p := range pools {
 		if !d.heard[p] {
-			d.heard[p] = true
 			fresh = append(fresh, p)
 		}
+		heard[p] = true
 	}
+	d.heard = heard
 	d.mu.Unlock()
 	for _, p := range fresh {
 		p.OnModels(d.rebuild)

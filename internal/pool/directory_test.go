@@ -2,8 +2,10 @@ package pool
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
+	"time"
 )
 
 func names(to Target) []string {
@@ -12,6 +14,31 @@ func names(to Target) []string {
 		out = append(out, c.Pool.Name())
 	}
 	return out
+}
+
+// TestDirectoryForgets: a pool that was left out can be freed.
+func TestDirectoryForgets(t *testing.T) {
+	d := NewDirectory(nil)
+	freed := make(chan bool)
+	func() {
+		p, _ := testPool(t, 1, Config{Name: "old"})
+		runtime.AddCleanup(p, func(done chan bool) { close(done) }, freed)
+		d.Set([]*Pool{p}, nil)
+	}()
+	p, _ := testPool(t, 1, Config{Name: "new"})
+	d.Set([]*Pool{p}, nil)
+	for deadline := time.Now().Add(time.Minute); ; {
+		runtime.GC()
+		select {
+		case <-freed:
+			runtime.KeepAlive(d)
+			return
+		case <-time.After(time.Millisecond):
+			if time.Now().After(deadline) {
+				t.Fatal("it is kept")
+			}
+		}
+	}
 }
 
 func TestDirectoryFollowsThePools(t *testing.T) {
