@@ -152,11 +152,9 @@ func (g *Gateway) Reload(cfg *config.Config) {
 	if g.processor != nil && cfg.ExtProc != nil {
 		g.processor.Configure(g.extprocConfig(cfg))
 	}
-	if !reflect.DeepEqual(dataPlane(cfg), dataPlane(before)) {
-		next := proxyConfig(cfg, g)
-		next.Previous = g.proxy.Load()
-		g.proxy.Store(proxy.New(next))
-	}
+	next := proxyConfig(cfg, g)
+	next.Previous = g.proxy.Load()
+	g.proxy.Store(proxy.New(next))
 }
 
 // drain ends the gateway in order. Another signal makes it cut what is left. Ctrl-C does not wait for anybody to look at

@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -70,5 +71,35 @@ func TestReloadSaysWhatNeedsARestart(t *testing.T) {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, log.String())
 		}
+	}
+}
+
+// TestReloadOfTheAccessRecord: what access records say changes with a reload that changes nothing else.
+func TestReloadOfTheAccessRecord(t *testing.T) {
+	var out lockedBuffer
+	load := func(hashes bool) *config.Config {
+		cfg := config.Default()
+		cfg.Listen, cfg.Admin, cfg.Log.PrefixHashes = "127.0.0.1:0", "127.0.0.1:0", hashes
+		cfg.Pools = []config.Pool{{Name: "p", Endpoints: []string{"http://127.0.0.1:1"}}}
+		return cfg
+	}
+	g, err := Start(t.Context(), load(false), slog.New(slog.NewTextHandler(&out, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func() {
+		res, err := http.Post(g.API()+"/v1/completions", "application/json", strings.NewReader(`{"model":"m","prompt":"hello"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+	}
+	ask()
+	before := strings.Contains(out.String(), "prefix=")
+	g.Reload(load(true))
+	ask()
+	g.Close() // after the last record
+	if after := strings.Contains(out.String(), "prefix="); before || !after {
+		t.Errorf("prefixes are said before the reload: %v, after it: %v\n%s", before, after, out.String())
 	}
 }
