@@ -131,6 +131,9 @@ func explainAll(x *explanation, all bool) string {
 		fmt.Fprintf(&b, "Pick %d of %d. ", n, n)
 	}
 	explainPick(&b, &x.Explanation, all)
+	if x.Others > 0 {
+		fmt.Fprintf(&b, "\nRecent requests before it that had the same id: %d. This is the latest; without an id of its own each gets one that nobody else has.\n", x.Others)
+	}
 	b.WriteString("\n" + learnt(&x.Explanation) + termWords(x.Policy))
 	return b.String()
 }

@@ -267,9 +267,10 @@ func stateCounts(list []pool.EndpointStatus) string {
 type explanation struct {
 	pool.Explanation
 	Earlier []pool.Explanation `json:"earlier,omitempty"`
+	Others  int                `json:"others,omitempty"` // requests before it that had the same id, of those that are remembered
 }
 
-// explain finds the picks of a recent request; "" is the latest of all.
+// explain finds the picks of a recent request, the latest of its id; "" is the latest of all.
 func (g *Gateway) explain(id string) (any, bool) {
 	members := g.members()
 	if id == "" {
@@ -291,7 +292,17 @@ func (g *Gateway) explain(id string) (any, bool) {
 		return nil, false
 	}
 	slices.SortStableFunc(list, func(a, b pool.Explanation) int { return cmp.Compare(b.AgeSeconds, a.AgeSeconds) })
-	return explanation{Explanation: list[len(list)-1], Earlier: list[:len(list)-1]}, true
+	x := explanation{Explanation: list[len(list)-1]}
+	others := map[uint64]bool{}
+	for _, e := range list[:len(list)-1] {
+		if e.Number == x.Number {
+			x.Earlier = append(x.Earlier, e)
+		} else {
+			others[e.Number] = true
+		}
+	}
+	x.Others = len(others)
+	return x, true
 }
 
 func (g *Gateway) members() []*member {

@@ -7,6 +7,7 @@
 package flight
 
 import (
+	"sync/atomic"
 	"time"
 
 	"pointsman.dev/pointsman/internal/body"
@@ -28,6 +29,7 @@ type Desk struct {
 type Memory struct {
 	sticky   stickies
 	failures failures
+	requests atomic.Uint64 // so far
 }
 
 // Flight is one request from its arrival to the end of its answer. Begin readies it.
@@ -63,6 +65,7 @@ type Flight struct {
 func (f *Flight) Begin(d *Desk, id, method string) {
 	f.Desk = d
 	f.Rec = telemetry.Record{ID: id, Method: method, Start: time.Now(), CachedTokens: -1}
+	f.Picked.Number = d.Memory.requests.Add(1)
 }
 
 // Now is the time since the request arrived.

@@ -25,6 +25,7 @@ var ErrFull = errors.New("picking an endpoint: all are full")
 // until Booking.Done was called.
 type Request struct {
 	ID          string
+	Number      uint64         // tells the request from others with its ID, in explanations; 0: nobody needs to
 	Model       string         // the served name; endpoints that are known not to list it are passed over
 	Blocks      []prefix.Block // chain of the prompt, empty when the API has none
 	PromptBytes int            // canonical prompt bytes

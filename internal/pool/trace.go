@@ -36,6 +36,7 @@ type change struct {
 // pickRecord is one pick with all that it was made of, except the endpoints.
 type pickRecord struct {
 	id, model string
+	number    uint64
 	at        time.Duration
 	seq       uint64 // of the snapshot that was looked at
 	params    route.Params
@@ -72,7 +73,7 @@ func (t *trace) picked(p *Pool, b *Booking, req *route.Request, pick *route.Pick
 	}
 	r := &t.picks[t.next%maxPicks]
 	t.next++
-	r.id, r.model, r.at, r.seq = b.req.ID, b.req.Model, now, t.seq
+	r.id, r.number, r.model, r.at, r.seq = b.req.ID, b.req.Number, b.req.Model, now, t.seq
 	r.params, r.regret, r.req, r.rnd = p.snap.Params, p.snap.Regret, *req, rnd
 	r.slots, r.chosen, r.queued = int32(len(p.slots)), p.slots[pick.Slot].ep.Name, 0
 	r.ended, b.traced = "", t.next
@@ -102,7 +103,7 @@ func (t *trace) end(b *Booking, what string) {
 	}
 }
 
-// all returns the latest picks of a request, the oldest first. A client may have given several requests one id.
+// all returns the latest picks of the requests of an id, the oldest first.
 func (t *trace) all(id string) (list []pickRecord) {
 	const most = 16
 	for k := uint64(1); k <= uint64(len(t.picks)) && len(list) < most; k++ {
@@ -156,6 +157,7 @@ func (t *trace) inputs(r *pickRecord) (hits []int32, exclude []uint64) {
 // Explanation is one pick with every gate and cost term by name.
 type Explanation struct {
 	ID         string      `json:"id"`
+	Number     uint64      `json:"-"` // of the request: clients may give several one id
 	Model      string      `json:"model"`
 	Pool       string      `json:"pool"`
 	AgeSeconds float64     `json:"age_seconds"`
@@ -226,7 +228,8 @@ func (p *Pool) Explain(id string) (Explanation, bool) {
 	return past.explain()
 }
 
-// Explanations are those of every pick of a request that is remembered, the oldest first: it was sent to one endpoint after the other.
+// Explanations are those of every pick of an id that is remembered, the oldest first. A request may have been sent to one endpoint after
+// the other; those of another Number are of another request.
 func (p *Pool) Explanations(id string) (list []Explanation) {
 	p.mu.Lock()
 	records := p.trace.all(id)
@@ -264,7 +267,7 @@ func (p *Pool) recall(r *pickRecord) recalled {
 			x.names[i] = s.ep.Name
 		}
 	}
-	x.out = Explanation{ID: r.id, Model: r.model, Pool: p.cfg.Name, AgeSeconds: (p.now() - r.at).Seconds(), Policy: r.params.Policy.String(),
+	x.out = Explanation{ID: r.id, Number: r.number, Model: r.model, Pool: p.cfg.Name, AgeSeconds: (p.now() - r.at).Seconds(), Policy: r.params.Policy.String(),
 		Endpoint: r.chosen, Prompt: int(r.req.PromptTokens), Queued: r.queued.Seconds(), Ended: r.ended}
 	return x
 }

@@ -143,3 +143,16 @@ func FuzzHeaders(f *testing.F) {
 		}
 	})
 }
+
+// TestSharedRequestID: requests to which their clients gave one id are told apart in explanations.
+func TestSharedRequestID(t *testing.T) {
+	r := newRig(t, []string{newEndpoint(t, answerOK).URL})
+	for range 2 {
+		if body, err := read(r.post(chat, chatBody, "X-Request-Id", "mine")); err != nil {
+			t.Fatal(body, err)
+		}
+	}
+	if list := r.pool.Explanations("mine"); len(list) != 2 || list[0].Number == 0 || list[0].Number == list[1].Number {
+		t.Errorf("%+v", list)
+	}
+}
