@@ -7,7 +7,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"pointsman.dev/pointsman/internal/pool"
-	"pointsman.dev/pointsman/internal/telemetry"
 )
 
 // Names in dynamic metadata.
@@ -16,9 +15,6 @@ const (
 	metaSubset = "envoy.lb.subset_hint"
 	keySubset  = "x-gateway-destination-endpoint-subset"
 	keyServed  = "x-gateway-destination-endpoint-served"
-
-	attributes = "envoy.filters.http.ext_proc" // where Envoy puts what response_attributes asks for
-	keyAddress = "upstream.address"
 )
 
 // metadata is dynamic metadata to be set.
@@ -52,41 +48,22 @@ func texts(v *structpb.Value) []string {
 	return all
 }
 
+// pick is where the request may go, best first. Behind its end Envoy turns to its fall-back policy, which knows of no subset: for a request
+// that has one the list is as long as the attempts that a route is to make.
+func (x *stream) pick() string {
+	list := strings.Join(x.picks, ",")
+	if x.Picked.Only != nil {
+		last := x.picks[len(x.picks)-1]
+		for n := len(x.picks); n < 1+fallbacks; n++ {
+			list += "," + last
+		}
+	}
+	return list
+}
+
 // pickMetadata is the pick as the load balancer's metadata.
 func (x *stream) pickMetadata(pick string) metadata {
 	return &structpb.Struct{Fields: map[string]*structpb.Value{
 		metaPick: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{headerDestination: structpb.NewStringValue(pick)}}),
 	}}
-}
-
-// served reads which endpoint the request went to, "" if the gateway does not say.
-func served(in *extprocv3.ProcessingRequest) string {
-	if v := in.GetMetadataContext().GetFilterMetadata()[metaPick].GetFields()[keyServed]; v != nil {
-		return v.GetStringValue()
-	}
-	return in.GetAttributes()[attributes].GetFields()[keyAddress].GetStringValue()
-}
-
-// follow moves the booking to where the request went.
-func (x *stream) follow(in *extprocv3.ProcessingRequest) {
-	at := strings.TrimSpace(served(in))
-	if !x.Booked || at == "" || at == x.picks[0] {
-		return
-	}
-	for _, p := range x.picks[1:] {
-		if p == at {
-			x.EndAttempt(telemetry.OutcomeUpstreamError)
-			if x.Booking.Moved(at, true) {
-				x.BeginAttempt()
-			}
-			return
-		}
-	}
-	if x.Booking.Moved(at, false) {
-		x.Rec.Endpoint = at
-	}
-	x.srv.misled.Do(func() {
-		x.set.Log.Warn("requests go elsewhere than they are picked for: look at the override_host policy of Envoy's cluster, and at metadata_options.receiving_namespaces",
-			"picked", x.picks[0], "served", at)
-	})
 }

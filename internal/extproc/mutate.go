@@ -3,7 +3,6 @@ package extproc
 import (
 	"math"
 	"strconv"
-	"strings"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -13,11 +12,11 @@ import (
 	"pointsman.dev/pointsman/internal/telemetry"
 )
 
-// mutation is what the pick changes in the request's headers.
-func (x *stream) mutation() *extprocv3.HeaderMutation {
+// mutation is what a pick changes in the request's headers.
+func (x *stream) mutation(pick string) *extprocv3.HeaderMutation {
 	q := &x.head
 	m := &extprocv3.HeaderMutation{RemoveHeaders: q.steering}
-	set(m, headerDestination, strings.Join(x.picks, ","))
+	set(m, headerDestination, pick)
 	if x.Rec.ID != q.id {
 		set(m, headerRequestID, x.Rec.ID)
 	}

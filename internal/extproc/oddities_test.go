@@ -55,42 +55,6 @@ func TestLastPieceTwice(t *testing.T) {
 	}
 }
 
-// TestEnvoysOwn503: Envoy answers 503 both when nothing was sent and when the endpoint had the request; only the first may a client's
-// library send again.
-func TestEnvoysOwn503(t *testing.T) {
-	const begin = "upstream connect error or disconnect/reset before headers. reset reason: "
-	for body, noRetry := range map[string]bool{
-		begin + "connection termination": true, begin + "remote reset": true, begin + "remote connection failure": false, begin + "connection timeout": false,
-		begin + "overflow": false, "no healthy upstream": false,
-	} {
-		for _, trailers := range []bool{false, true} {
-			r := newRig(t, endpoints(1))
-			k := r.call()
-			k.send(requestHeaders("POST", chat, false))
-			k.send(requestBody(chatBody, true))
-			k.picked()
-			k.body()
-			k.send(responseHeaders("503", "text/plain", false))
-			k.send(responseBody(body, !trailers))
-			m := k.recv().GetResponseHeaders().GetResponse().GetHeaderMutation()
-			if got := mutated(m, headerNoRetry) == "false"; m == nil || got != noRetry {
-				t.Errorf("%s: x-should-retry is false: %v, %v", body, got, m)
-			}
-			if got, _ := k.piece(); got != body {
-				t.Errorf("the body came back as %q", got)
-			}
-			if trailers {
-				k.send(responseTrailers())
-				k.recv()
-			}
-			k.close()
-			if rec := r.record(); rec["outcome"] != "upstream_error" {
-				t.Errorf("%s: record %v", body, rec)
-			}
-		}
-	}
-}
-
 // TestHeldHeaders: a gateway that shows no body of a 503 before its headers are answered does not wait for ever.
 func TestHeldHeaders(t *testing.T) {
 	r := newRig(t, endpoints(1))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -270,8 +269,9 @@ const fallbacks = 2
 
 // forward tells Envoy of the pick, and gives the body back.
 func (x *stream) forward(whole bool) error {
-	m := x.mutation()
-	pick := x.pickMetadata(strings.Join(x.picks, ","))
+	where := x.pick()
+	m := x.mutation(where)
+	pick := x.pickMetadata(where)
 	x.Sent = true
 	if x.requestMode == modeBuffer || x.requestMode == modePartial {
 		if x.Body != nil {

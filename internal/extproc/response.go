@@ -66,7 +66,8 @@ func (x *stream) responseHeaders(in *extprocv3.ProcessingRequest, h *extprocv3.H
 		return x.reply.responseHeaders(x.out, nil)
 	}
 	x.answered, x.listened = true, true
-	x.follow(in)
+	x.fate = readFate(in)
+	x.follow()
 	x.last = x.Now()
 	var q responseHead
 	q.read(h, x.Rec.Endpoint)
@@ -78,18 +79,27 @@ func (x *stream) responseHeaders(in *extprocv3.ProcessingRequest, h *extprocv3.H
 	}
 	a.Attach(&x.Flight, q.status, q.contentType, tap)
 	x.Rec.Status = q.status
-	x.Booking.Dispatched()
-	if q.status >= 400 {
-		x.Booking.Headers(q.status, flight.RetryAfter(q.retryAfter))
-	}
+	x.tellHead(&q)
 	m := x.responseMutation(&q)
 	if h.GetEndOfStream() {
 		x.finish()
-	} else if q.status == 503 && x.responseMode == modeDuplex && flight.MediaType(q.contentType) == "text/plain" {
+	} else if q.status == 503 && x.fate.details == "" && x.responseMode == modeDuplex && flight.MediaType(q.contentType) == "text/plain" {
 		a.held = m
 		return nil
 	}
 	return x.reply.responseHeaders(x.out, m)
+}
+
+// tellHead tells the booking of the answer's head, if that says something of its endpoint.
+func (x *stream) tellHead(q *responseHead) {
+	own := x.fate.own()
+	if x.innocent || own && !x.fate.sent {
+		return
+	}
+	x.Booking.Dispatched()
+	if !own && q.status >= 400 {
+		x.Booking.Headers(q.status, flight.RetryAfter(q.retryAfter))
+	}
 }
 
 // responseMutation is what changes in the answer's headers.
@@ -99,7 +109,7 @@ func (x *stream) responseMutation(q *responseHead) *extprocv3.HeaderMutation {
 	if x.answer.Stream && q.length {
 		m.RemoveHeaders = append(m.RemoveHeaders, "content-length") // it would cut off what may have to be said at the end
 	}
-	if wouldRetry(q.status) && q.status != 429 && q.status != 503 { // those two refuse, mostly
+	if x.final(q.status) {
 		set(m, headerNoRetry, "false")
 	}
 	if x.set.DebugHeaders {
@@ -110,6 +120,18 @@ func (x *stream) responseMutation(q *responseHead) *extprocv3.HeaderMutation {
 		set(m, headerServed, x.Rec.Endpoint)
 	}
 	return m
+}
+
+// final reports whether a client must not send the request again after this status, though its library would by itself: the request may
+// have been executed.
+func (x *stream) final(status int) bool {
+	switch {
+	case !wouldRetry(status):
+		return false
+	case x.fate.own():
+		return x.fate.sent
+	}
+	return status != 429 && status != 503 // those two refuse, mostly
 }
 
 // responseBody passes a piece of the answer on.
@@ -143,7 +165,7 @@ func (x *stream) letGo() error {
 		return nil
 	}
 	x.answer.held = nil
-	if mayHaveRun(x.answer.error) {
+	if x.fate.readBody(x.answer.Status, x.answer.error); x.final(x.answer.Status) {
 		set(m, headerNoRetry, "false")
 	}
 	return x.reply.responseHeaders(x.out, m)
@@ -184,8 +206,11 @@ func (x *stream) finish() []byte {
 	}
 	a.Count()
 	x.Result.Status = a.Status
-	if a.Status >= 400 {
+	switch {
+	case a.Status >= 400:
 		x.refused()
+	case x.fate.own(): // a redirect, or what a route says by itself
+		x.innocent = true
 	}
 	if a.Complete() {
 		if x.Outcome == "" {
@@ -200,31 +225,25 @@ func (x *stream) finish() []byte {
 	return x.cut(flight.EndedEarly("upstream_eof"), telemetry.OutcomeCut, false)
 }
 
-// refused looks at the body of an error.
+// refused looks at an error.
 func (x *stream) refused() {
-	a := &x.answer
-	if unreached(a.Status, a.error) {
-		x.Result.Status, x.Result.Unreached = 0, true
-		x.Outcome, x.Rec.Cause = telemetry.OutcomeUpstreamError, "no connection to the endpoint came about"
+	a, f := &x.answer, &x.fate
+	f.readBody(a.Status, a.error)
+	if !f.own() {
+		a.Refusal(&x.Flight, a.Status, a.retryAfter, a.error)
 		return
 	}
-	a.Refusal(&x.Flight, a.Status, a.retryAfter, a.error)
-}
-
-// lost begins Envoy's own answer where it got none.
-const lost = "upstream connect error or disconnect/reset before headers"
-
-// unreached reports whether an answer is Envoy's own about an endpoint that it could not reach.
-func unreached(status int, body []byte) bool {
-	text := string(body)
-	return status == 503 && strings.HasPrefix(text, lost) &&
-		(strings.Contains(text, "connection failure") || strings.Contains(text, "connection timeout"))
-}
-
-// mayHaveRun reports whether an answer with status 503 is Envoy's own about an endpoint that had got the request: no client must send
-// it again by itself, as it may do after other answers of this status.
-func mayHaveRun(body []byte) bool {
-	return strings.HasPrefix(string(body), lost) && !unreached(503, body) && !strings.Contains(string(body), "reset reason: overflow")
+	x.Result.Status = 0
+	x.Outcome, x.Rec.Cause = telemetry.OutcomeUpstreamError, "Envoy's own answer: "+f.details
+	switch {
+	case f.unreached():
+		x.Result.Unreached = true
+		x.Rec.Cause = "no connection to the endpoint came about"
+	case !f.sent:
+		x.innocent = true
+	case strings.Contains(f.details, "timeout"):
+		x.Outcome = telemetry.OutcomeTimeout
+	}
 }
 
 // cut ends the answer as e tells the client; ours says that the gateway ended it. It returns what the client is to be sent.

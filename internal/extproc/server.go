@@ -80,6 +80,7 @@ type Server struct {
 	waits    context.Context // of those that have no endpoint yet: ends when the drain does
 	endWaits context.CancelFunc
 	misled   sync.Once // said that Envoy does not use the picks
+	unknown  sync.Once // said that it does not know some
 }
 
 // settings is one state of the configuration. A stream ends under the one that it began with.

@@ -43,9 +43,11 @@ type stream struct {
 	coding body.Coding
 	last   time.Duration // when something of the answer came last
 
-	picks  []string // where the request may go, in this order
-	answer answer
-	reply  reply
+	picks    []string // where the request may go, in this order
+	fate     fate
+	innocent bool // how it ended says nothing of the endpoint
+	answer   answer
+	reply    reply
 }
 
 // errOrder ends a stream whose messages make no sense.
@@ -137,7 +139,7 @@ func (x *stream) settle() {
 	if x.Outcome == "" {
 		x.brokeOff()
 	}
-	x.Release(x.srv.cutting.Load() && x.Outcome == telemetry.OutcomeCut)
+	x.Release(x.innocent || x.srv.cutting.Load() && x.Outcome == telemetry.OutcomeCut)
 	if x.asked {
 		x.Record()
 	}

@@ -1,47 +1,14 @@
 package proxy
 
 import (
-	"net"
 	"net/http"
-	"os"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"pointsman.dev/pointsman/internal/pool"
+	"pointsman.dev/pointsman/internal/testkit/loopback"
 )
-
-// crampedListener listens with room for hardly a connection that nobody accepts, and fills it: the kernel drops whatever else knocks.
-func crampedListener(t *testing.T) net.Listener {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err = syscall.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
-	f := os.NewFile(uintptr(fd), "listener")
-	ln, err := net.FileListener(f)
-	f.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; ; i++ {
-		c, err := net.DialTimeout("tcp", ln.Addr().String(), 200*time.Millisecond)
-		if err != nil {
-			return ln
-		}
-		t.Cleanup(func() { c.Close() })
-		if i == 16 {
-			t.Skip("this kernel takes every connection")
-		}
-	}
-}
 
 // failures closes third when so many requests have failed.
 type failures struct {
@@ -67,7 +34,7 @@ func TestSlowToAccept(t *testing.T) {
 		status  int
 	}{"alive": {true, 200}, "silent": {false, 503}} {
 		t.Run(name, func(t *testing.T) {
-			ln := crampedListener(t)
+			ln := loopback.Cramped(t)
 			at := "http://" + ln.Addr().String()
 			dials := &failures{third: make(chan struct{})}
 			r := newRig(t, []string{at}, func(c *Config) {
@@ -98,7 +65,7 @@ func TestSlowToAccept(t *testing.T) {
 
 // An endpoint that is alive and takes no connection at all holds a request until its limit, and no longer.
 func TestNeverAccepts(t *testing.T) {
-	ln := crampedListener(t)
+	ln := loopback.Cramped(t)
 	t.Cleanup(func() { ln.Close() })
 	at := "http://" + ln.Addr().String()
 	r := newRig(t, []string{at}, func(c *Config) {
