@@ -63,6 +63,18 @@ func (f *fates) play(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = fmt.Fprintf(w, "{\"pick\":%q}", r.Header.Get("x-gateway-destination-endpoint"))
 		return
+	case "hang", "hang in a stream": // in the middle of the answer
+		kind, half := "application/json", `{"id"`
+		if r.Header.Get("Test-Play") != "hang" {
+			kind, half = "text/event-stream", "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n"
+		}
+		w.Header().Set("Content-Type", kind)
+		_, _ = io.WriteString(w, half)
+		_ = http.NewResponseController(w).Flush()
+		f.hold <- true
+		<-r.Context().Done()
+		f.hold <- true
+		return
 	case "wait":
 		f.hold <- true
 		<-f.hold
@@ -232,5 +244,37 @@ func TestEnvoyUnknownEndpoint(t *testing.T) {
 	}
 	if passed == 0 {
 		t.Error("the endpoint that Envoy does not know was never picked")
+	}
+}
+
+// TestEnvoyGone: an answer that is under way when its model server is gone without a word ends soon, as one that nobody takes for whole, and
+// nothing is executed twice.
+func TestEnvoyGone(t *testing.T) {
+	for _, c := range []struct {
+		mode, play string
+		event      bool // the client is told by an error event, else its connection breaks
+	}{
+		{"FULL_DUPLEX_STREAMED", "hang", false}, {"STREAMED", "hang", false}, {"STREAMED", "hang in a stream", false}, {"FULL_DUPLEX_STREAMED", "hang in a stream", true},
+	} {
+		t.Run(c.mode+"/"+c.play, func(t *testing.T) {
+			f, servers := newFates(t, 2)
+			request := "BUFFERED"
+			if c.mode == "FULL_DUPLEX_STREAMED" {
+				request = c.mode
+			}
+			base := f.envoy([]string{servers[0].URL, servers[1].URL}, modesOf(request, c.mode)...)
+			answer := make(chan told, 1)
+			go func() { answer <- f.ask(base, f.works, c.play) }()
+			receive(t, f.hold, "the model server has no request")
+			servers[0].sick.Store(true)
+			a := receive(t, answer, "the answer does not end")
+			if a.status != 200 || (a.err == nil) != c.event || strings.Contains(string(a.body), `"upstream_gone"`) != c.event {
+				t.Errorf("%d, %v: %q", a.status, a.err, a.body)
+			}
+			if a.record["outcome"] != "cut" || a.record["error_reason"] != "upstream_error" || f.executed.Load() != 1 {
+				t.Errorf("executed %d times, record %v", f.executed.Load(), a.record)
+			}
+			receive(t, f.hold, "the model server still works for a client that was told")
+		})
 	}
 }

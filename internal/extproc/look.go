@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
 	"pointsman.dev/pointsman/internal/llmapi"
 	"pointsman.dev/pointsman/internal/telemetry"
 )
@@ -17,8 +19,8 @@ const (
 	goneSilence = time.Second
 )
 
-// Run looks at the streams now and then: an answer whose endpoint went away, or that goes on when the drain is over, is ended with an
-// error event. It returns when ctx ends.
+// Run looks at the streams now and then: an answer whose endpoint went away, or that goes on when the drain is over, is ended. It returns
+// when ctx ends.
 func (s *Server) Run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -32,8 +34,8 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// CutAll ends every answer that is in flight with an error event, and what has no answer yet with a refusal. It is for the end of a
-// drain.
+// CutAll ends every answer that is in flight, a stream with an error event, and what has no answer yet with a refusal. It is for the end of
+// a drain.
 func (s *Server) CutAll() {
 	s.cutting.Store(true)
 	s.endWaits() // who waits for an endpoint is no stream that look could touch
@@ -78,18 +80,31 @@ func (x *stream) look() {
 	}
 }
 
-// stop ends the request as e tells the client, with a refusal before its answer has begun and with an error event in it. What is no stream
-// of events is left to Envoy's timers.
+// stop ends the request as e tells the client: with a refusal before its answer has begun, with an error event in a stream, and else by
+// an answer of Envoy's behind the head of another one, for which it breaks the connection off. ours says that the drain is over.
 func (x *stream) stop(e *llmapi.Error, ours bool) {
 	if !x.listened {
 		x.Outcome = telemetry.OutcomeUpstreamError
 		_ = x.refuse(e) // nobody is there to be told of a stream that is gone
 		return
 	}
-	if x.responseMode != modeDuplex || !x.answer.Stream {
+	switch x.responseMode {
+	case modeDuplex:
+	case modeStream:
+		if ours { // Envoy may be allowed to go on alone
+			return
+		}
+	default: // of a body that is not shown nobody knows whether it goes on
 		return
 	}
 	last := x.cut(e, telemetry.OutcomeCut, ours)
-	x.over = true
-	_ = x.reply.responseChunk(x.out, last, true)
+	if x.responseMode == modeDuplex && x.answer.Stream {
+		x.over = true
+		_ = x.reply.responseChunk(x.out, last, true)
+		return
+	}
+	h := &extprocv3.HeaderMutation{}
+	set(h, headerReason, e.Reason)
+	set(h, headerNoRetry, "false")
+	_ = x.answerNow(e.Status, e.Reason, h, e.Body(x.API.Dialect))
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 )
 
@@ -75,4 +76,50 @@ func TestHeldHeaders(t *testing.T) {
 		t.Errorf("the body came back as %q, end %v", got, end)
 	}
 	k.close()
+}
+
+// TestCutAll: at the end of a drain an answer that has begun ends with an error event, or breaks off by an answer of Envoy's behind its head.
+// Where Envoy may go on alone it is left to.
+func TestCutAll(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		mode   filterv3.ProcessingMode_BodySendMode
+		kind   string
+		event  bool
+		broken bool
+	}{
+		{"stream", modeDuplex, "text/event-stream", true, false},
+		{"JSON", modeDuplex, "application/json", false, true},
+		{"stream, STREAMED", modeStream, "text/event-stream", false, false},
+		{"JSON, STREAMED", modeStream, "application/json", false, false},
+		{"JSON, BUFFERED", modeBuffer, "application/json", false, false},
+		{"JSON, NONE", modeNone, "application/json", false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, endpoints(1))
+			k, _ := r.sent(c.mode)
+			k.answerHeaders("200", c.kind, false)
+			r.server.CutAll()
+			switch {
+			case c.event:
+				if got, end := k.piece(); !end || !strings.Contains(got, `"code":"gateway_shutdown"`) {
+					t.Errorf("the client gets %q, end %v", got, end)
+				}
+			case c.broken:
+				if i := k.refused(); i.Status.Code != 503 || mutated(i.Headers, headerNoRetry) != "false" || mutated(i.Headers, headerReason) != "shutdown" {
+					t.Errorf("Envoy is told %v", i)
+				}
+			default:
+				k.close()
+				if rec := r.record(); rec["outcome"] == "cut" {
+					t.Errorf("record %v", rec)
+				}
+				return
+			}
+			k.close()
+			if rec := r.record(); rec["outcome"] != "cut" || rec["error_reason"] != "shutdown" || rec["status"] != "200" {
+				t.Errorf("record %v", rec)
+			}
+		})
+	}
 }

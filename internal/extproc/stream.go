@@ -87,7 +87,7 @@ func (s *Server) Process(out extprocv3.ExternalProcessor_ProcessServer) (err err
 // take deals with one message. done says that the stream may end.
 func (x *stream) take(in *extprocv3.ProcessingRequest) (done bool, err error) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
+	defer x.unlock()
 	if x.over { // what still comes of a request that was refused
 		return false, nil
 	}
@@ -113,6 +113,14 @@ func (x *stream) take(in *extprocv3.ProcessingRequest) (done bool, err error) {
 		return false, x.refuse(refusal)
 	}
 	return false, err
+}
+
+// unlock ends the dealing with a message. CutAll passes over a stream that is at one: it is cut here.
+func (x *stream) unlock() {
+	x.mu.Unlock()
+	if x.srv.cutting.Load() {
+		x.look()
+	}
 }
 
 // end releases what the stream holds and writes the record. It runs deferred, so on panics too.
