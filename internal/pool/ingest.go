@@ -24,7 +24,7 @@ func (p *Pool) watched(url string, f func(i int, s *slot)) {
 }
 
 // Report takes what the endpoint at url said of itself. Numbers that are NaN, infinite or below zero count as
-// unknown. An address that is not watched is ignored.
+// unknown, and so do sizes above 1e12. An address that is not watched is ignored.
 func (p *Pool) Report(url string, r Report) {
 	r.sanitize()
 	p.mu.Lock()
@@ -90,15 +90,21 @@ func (p *Pool) assumePrefilled(i int, s *slot, now time.Duration) {
 	}
 }
 
+// largestSize is more than any engine has of anything.
+const largestSize = 1e12
+
 // sanitize turns what cannot be into Unknown.
 func (r *Report) sanitize() {
-	for _, v := range []*float64{&r.Running, &r.Waiting, &r.WaitingCapacity, &r.WaitingDeferred, &r.KVUsage, &r.BlockSize,
-		&r.NumBlocks, &r.CapacityTokens, &r.MaxModelLen, &r.MaxNumSeqs, &r.ProcessStart, &r.Queries, &r.Hits,
-		&r.PromptTokens, &r.ComputedPromptTokens, &r.GenerationTokens, &r.Preemptions} {
-		if !(*v >= 0) || math.IsInf(*v, 0) {
-			*v = Unknown
+	believe := func(most float64, values ...*float64) {
+		for _, v := range values {
+			if !(*v >= 0 && *v <= most) {
+				*v = Unknown
+			}
 		}
 	}
+	believe(largestSize, &r.Running, &r.Waiting, &r.WaitingCapacity, &r.WaitingDeferred, &r.KVUsage, &r.BlockSize, &r.NumBlocks,
+		&r.CapacityTokens, &r.MaxModelLen, &r.MaxNumSeqs)
+	believe(math.MaxFloat64, &r.ProcessStart, &r.Queries, &r.Hits, &r.PromptTokens, &r.ComputedPromptTokens, &r.GenerationTokens, &r.Preemptions)
 	if r.KVUsage > 1 {
 		r.KVUsage = 1
 	}
@@ -234,6 +240,7 @@ func (p *Pool) NeedsHealth(url string) bool {
 // to show, and leaves what is known.
 func (p *Pool) Learned(url string, f Facts) {
 	p.mu.Lock()
+	defer p.unlock()
 	now := p.now()
 	p.watched(url, func(i int, s *slot) {
 		if s.leaving {
@@ -260,7 +267,6 @@ func (p *Pool) Learned(url string, f Facts) {
 		}
 		p.touch(i, now)
 	})
-	p.unlock()
 }
 
 func sameBool(a, b *bool) bool {

@@ -290,3 +290,19 @@ func TestPromptOfAnAnswerInOnePieceIsNotWorkForEver(t *testing.T) {
 		t.Errorf("books keep %+v", l)
 	}
 }
+
+// TestAbsurdSizes: a size that no engine has is unknown, and not one by which memory is bounded.
+func TestAbsurdSizes(t *testing.T) {
+	for _, size := range []float64{1e12 + 1, 1e18, 1e19, 1e300} {
+		p, _ := testPool(t, 1, Config{Policy: Prefix})
+		r := idle()
+		r.CapacityTokens, r.NumBlocks, r.BlockSize, r.MaxModelLen, r.MaxNumSeqs, r.Running = size, size, size, size, size, size
+		p.Report(addr(0), r)
+		if got, want := p.slots[0].rep, EmptyReport(); got.CapacityTokens != want.CapacityTokens || got.NumBlocks != want.NumBlocks || got.MaxNumSeqs != want.MaxNumSeqs || got.Running != want.Running {
+			t.Errorf("%g: %+v", size, got)
+		}
+		if e := p.snap.Endpoints[0]; e.CapacityTokens != 0 || e.MaxNumSeqs != 0 || e.Blocks != 0 || e.ForeignRunning != 0 {
+			t.Errorf("%g: %+v", size, e)
+		}
+	}
+}

@@ -9,6 +9,10 @@ import (
 // not known: two million tokens at four bytes each, as on a large accelerator.
 const DefaultCapacity = 8 << 20
 
+// MaxCapacity bounds the capacity of an endpoint in prompt bytes, some 250 million
+// tokens, and so what is remembered of it to about 100 MB.
+const MaxCapacity = 1 << 30
+
 // runBytes bounds the number of runs of a slot to its capacity divided by this, so
 // that a flood of one-line prompts costs bounded memory. Such short runs are worth
 // nothing to a cache.
@@ -54,9 +58,10 @@ func NewIndex() *Index { return &Index{heads: make(map[uint64]*run)} }
 
 // SetCapacity bounds what slot is thought to hold to bytes of prompt text: the
 // endpoint's KV capacity in tokens times the bytes per token. Zero or less means
-// unknown: DefaultCapacity. What exceeds the new bound is forgotten at once.
+// unknown: DefaultCapacity. More than MaxCapacity is MaxCapacity. What exceeds the
+// new bound is forgotten at once.
 func (x *Index) SetCapacity(slot int, bytes int64) {
-	x.slot(slot).capacity = max(bytes, 0)
+	x.slot(slot).capacity = min(max(bytes, 0), MaxCapacity)
 	x.evict(slot, 0, false)
 }
 
