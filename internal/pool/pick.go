@@ -23,6 +23,7 @@ func (p *Pool) Pick(r *Request) (*Booking, error) {
 // new or done. It does not allocate.
 func (p *Pool) PickInto(b *Booking, r *Request) error {
 	p.mu.Lock()
+	defer p.unlock() // after a panic too: net/http keeps the process, and the pool must not stay locked
 	now := p.now()
 	if now >= p.due {
 		p.refresh(now)
@@ -36,7 +37,6 @@ func (p *Pool) PickInto(b *Booking, r *Request) error {
 	if errors.Is(err, ErrNoEndpoint) {
 		p.count.noEndpoint++
 	}
-	p.unlock()
 	return err
 }
 

@@ -366,3 +366,21 @@ func TestStreamsOfADepartedEndpointAreCut(t *testing.T) {
 		}
 	}
 }
+
+// TestPanicUnlocks: a pick that panics, in whatever it calls, costs its request and not the pool.
+func TestPanicUnlocks(t *testing.T) {
+	p, _ := testPool(t, 1, Config{})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_, _ = p.Pick(nil)
+	}()
+	if !p.mu.TryLock() {
+		t.Fatal("the pool is locked for ever")
+	}
+	p.mu.Unlock()
+	mustPick(t, p, prompt("x", nil)).Done(ok(1, 1))
+}
