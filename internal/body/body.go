@@ -6,6 +6,7 @@
 package body
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -24,9 +25,12 @@ const (
 // with New. It may be used by any number of goroutines.
 type Storage struct {
 	budget int64  // bytes of memory for all bodies
-	dir    string // for temporary files; "" means the system's
+	dir    string // for temporary files
 	used   atomic.Int64
 	noFile func(error) // told when no temporary file can be made
+
+	// Create makes the file of one body. New sets it to what makes an unlinked one in the directory.
+	Create func() (*os.File, error)
 
 	small, big sync.Pool // *[smallChunk]byte, *[bigChunk]byte
 }
@@ -34,10 +38,24 @@ type Storage struct {
 // New returns a storage with a budget of bytes in memory, small bodies twice that. dir is for temporary files, "" meaning the
 // system's. noFile is told each time that none can be made.
 func New(budget int64, dir string, noFile func(error)) *Storage {
-	s := &Storage{budget: budget, dir: dir, noFile: noFile}
+	s := &Storage{budget: budget, dir: cmp.Or(dir, os.TempDir()), noFile: noFile}
+	s.Create = s.create
 	s.small.New = func() any { return new([smallChunk]byte) }
 	s.big.New = func() any { return new([bigChunk]byte) }
 	return s
+}
+
+// create makes a file that is gone when it is closed, or when the process ends.
+func (s *Storage) create() (*os.File, error) {
+	f, err := os.CreateTemp(s.dir, "pointsman-body-*")
+	if err != nil {
+		return nil, err
+	}
+	if err = os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // Used returns the bytes of memory that bodies hold now.
@@ -211,23 +229,20 @@ func (b *Stored) room(hint int64, spill *[]byte) ([]byte, error) {
 }
 
 func (b *Stored) openFile() error {
-	f, err := os.CreateTemp(b.store.dir, "pointsman-body-*")
-	if err == nil {
-		if err = os.Remove(f.Name()); err == nil {
-			b.file = f
-			return nil
-		}
-		f.Close()
+	f, err := b.store.Create()
+	if err != nil {
+		b.store.noFile(err)
+		return err
 	}
-	b.store.noFile(err)
-	return err
+	b.file = f
+	return nil
 }
 
 // keep books p, which lies in the room that was handed out last.
 func (b *Stored) keep(p []byte) error {
 	if b.file != nil {
 		if _, err := b.file.Write(p); err != nil {
-			return fmt.Errorf("storing request body: %w", err)
+			return fmt.Errorf("storing request body in %s: %w", b.store.dir, err)
 		}
 	} else {
 		last := &b.chunks[len(b.chunks)-1]

@@ -6,7 +6,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/iotest"
 )
@@ -178,5 +180,24 @@ func TestStoredBodyOpenAfterRelease(t *testing.T) {
 	b.Release()
 	if _, err := b.Open(); err == nil {
 		t.Error("a released body opened")
+	}
+}
+
+// fullDisk is a file on which no byte finds room.
+func fullDisk() (*os.File, error) { return os.OpenFile("/dev/full", os.O_RDWR, 0) }
+
+// TestStoredBodyDiskFull: a body for which there is no room on the disk is refused, and the error names the directory.
+func TestStoredBodyDiskFull(t *testing.T) {
+	dir := t.TempDir()
+	s := New(bigChunk, dir, func(err error) { t.Error(err) })
+	s.Create = fullDisk
+	b := s.Body()
+	err := b.Fill(bytes.NewReader(randomBytes(4*bigChunk)), -1, 1<<30, func([]byte) error { return nil })
+	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, ErrReading) || errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("%v, want no space left on %s", err, dir)
+	}
+	b.Release()
+	if left := s.used.Load(); left != 0 {
+		t.Errorf("%d bytes still booked", left)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -89,6 +90,13 @@ func TooLarge(limit int64) *llmapi.Error {
 	return &llmapi.Error{Status: http.StatusRequestEntityTooLarge, Reason: llmapi.ReasonTooLarge, Type: "invalid_request_error", Code: "request_too_large",
 		Message: fmt.Sprintf("the request body is larger than the %s that this gateway (pointsman) accepts. This is the limit max_body in its "+
 			"configuration, not a lack of capacity: sending it again will not help.", byteSize(limit))}
+}
+
+// NoRoom is what a client is told whose body could not be kept because of an error that is none of those above: the disk is full. Nothing
+// ran, and a moment later, or at another replica, there may be room.
+func NoRoom() *llmapi.Error {
+	return &llmapi.Error{Status: http.StatusServiceUnavailable, Reason: llmapi.ReasonInternal, RetryAfter: time.Second,
+		Message: "the gateway has no room to keep a request body of this size; the request was not processed and may be sent again"}
 }
 
 // byteSize writes a size as people and the configuration do.

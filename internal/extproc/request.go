@@ -156,7 +156,7 @@ func (x *stream) bodyError(err error) error {
 	}
 	x.set.Log.Error("cannot keep a request body", "error", err)
 	x.Rec.Cause = err.Error()
-	return &llmapi.Error{Status: http.StatusInternalServerError, Reason: llmapi.ReasonInternal, Message: "the gateway could not keep the request body"}
+	return body.NoRoom()
 }
 
 // requestTrailers ends a body that did not say that it ended.

@@ -46,7 +46,7 @@ func OutcomeOf(e *llmapi.Error) string {
 	switch {
 	case e.Reason == llmapi.ReasonNoEndpoint:
 		return telemetry.OutcomeNoEndpoint
-	case e.Reason == llmapi.ReasonQueueFull || e.Reason == llmapi.ReasonQueueTimeout:
+	case e.Reason == llmapi.ReasonQueueFull || e.Reason == llmapi.ReasonQueueTimeout || e.Reason == llmapi.ReasonInternal: // no room for its body
 		return telemetry.OutcomeShed
 	case e.Reason == llmapi.ReasonTooLong:
 		return telemetry.OutcomeTooLong

@@ -76,8 +76,7 @@ func (x *exchange) intakeFailed(err error) {
 	default: // our own disk
 		x.p.cfg.Log.Error("cannot keep a request body", "error", err)
 		x.Rec.Cause = err.Error()
-		x.refuse(&llmapi.Error{Status: http.StatusInternalServerError, Reason: llmapi.ReasonInternal,
-			Message: "the gateway could not keep the request body; the request was not processed and may be sent again"})
+		x.refuse(body.NoRoom())
 	}
 }
 

@@ -2,12 +2,15 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -102,6 +105,35 @@ func TestBodyBehindAnswer(t *testing.T) {
 				hidden = ""
 			}
 		})
+	}
+}
+
+// TestDiskFull: a body that finds no room on the disk, whole or not, is refused as the client's API has it, and the log names the
+// directory.
+func TestDiskFull(t *testing.T) {
+	for path, want := range map[string]string{
+		chat:           `"type":"server_error","param":null,"code":"internal"`,
+		"/v1/messages": `"type":"overloaded_error"`,
+	} {
+		var said bytes.Buffer
+		dir := t.TempDir()
+		ep := newEndpoint(t, answerOK)
+		r := newRig(t, []string{ep.URL}, func(c *Config) {
+			c.BodyMemory, c.TempDir, c.Log = 64<<10, dir, slog.New(slog.NewTextHandler(&said, nil))
+		})
+		r.proxy.bodies.Create = func() (*os.File, error) { return os.OpenFile("/dev/full", os.O_RDWR, 0) }
+		res := r.post(path, `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("x", 4<<20)+`"}]}`)
+		text, err := read(res)
+		if err != nil || res.StatusCode != 503 || res.Header.Get("Retry-After") == "" || !strings.Contains(text, want) || strings.Contains(text, dir) {
+			t.Errorf("%s: status %d %v, %v: %s", path, res.StatusCode, res.Header, err, text)
+		}
+		if rec := r.record(); rec["outcome"] != "shed" || rec["error_reason"] != "internal" || !strings.Contains(rec["cause"], dir) || ep.served.Load() != 0 {
+			t.Errorf("%s: %v", path, rec)
+		}
+		r.idle()
+		if !strings.Contains(said.String(), dir) || !strings.Contains(said.String(), "no space left") {
+			t.Errorf("the log says %q", said.String())
+		}
 	}
 }
 
