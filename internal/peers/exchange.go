@@ -81,7 +81,12 @@ func (x *Exchange) SetPools(pools []*pool.Pool) {
 		p.Share()
 	}
 	pools = slices.Clone(pools)
+	x.mu.Lock()
 	x.pools.Store(&pools)
+	for _, l := range x.links {
+		l.behind.Store(true) // a full state ends what was in flight in pools that are no more
+	}
+	x.mu.Unlock()
 	x.sessions.keep(pools)
 }
 
@@ -191,6 +196,8 @@ type part struct {
 
 // tell takes what happened from the pools and hands it to every link.
 func (x *Exchange) tell() {
+	x.mu.Lock() // from before the pools are read: what is told of one must not come after it was ended
+	defer x.mu.Unlock()
 	var b *batch
 	lost := false
 	now := time.Now()
@@ -208,8 +215,6 @@ func (x *Exchange) tell() {
 		}
 		b.parts = append(b.parts, part{p.Name(), events})
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
 	for _, l := range x.links {
 		l.offer(b, lost)
 	}

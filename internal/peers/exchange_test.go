@@ -293,7 +293,9 @@ func TestPeerThatKeepsNoRules(t *testing.T) {
 		"too large":         {[]*wire.Message{{Hello: hello()}, {Batch: &wire.Batch{Pools: []*wire.Pool{{Ended: make([]uint64, 2*maxMessage)}}}}}, codes.ResourceExhausted},
 		"unknown chain":     {[]*wire.Message{{Hello: hello()}, {Batch: &wire.Batch{Pools: []*wire.Pool{{Held: []*wire.Held{{Chain: &wire.Chain{Known: 9}}}}}}}}, codes.InvalidArgument},
 		"outputs of nobody": {[]*wire.Message{{Hello: hello()}, {Batch: &wire.Batch{Pools: []*wire.Pool{{Name: "chat", Output: []uint32{9}}}}}}, codes.InvalidArgument},
-		"itself":            {[]*wire.Message{{Hello: r.x.self}}, codes.FailedPrecondition},
+		"a number twice": {[]*wire.Message{{Hello: hello()}, {Batch: &wire.Batch{Pools: []*wire.Pool{{Name: "chat", Endpoints: []*wire.Endpoint{{Number: 1, Url: address(0)}}},
+			{Name: "chat", Endpoints: []*wire.Endpoint{{Number: 1, Url: address(1)}}}}}}}, codes.InvalidArgument},
+		"itself": {[]*wire.Message{{Hello: r.x.self}}, codes.FailedPrecondition},
 	} {
 		stream := rawStream(t, r)
 		for _, m := range c.messages {
@@ -392,6 +394,37 @@ func TestPoolsComeAndGo(t *testing.T) {
 	done(first)
 	done(second)
 	b.hears(t, 0)
+}
+
+// TestPoolThatIsNoMore: what a replica had in flight in a pool that it has no more ends at its peers, and a new pool of that name is not
+// taken for the old one, whose requests had the same numbers.
+func TestPoolThatIsNoMore(t *testing.T) {
+	t.Parallel()
+	la, lb := listen(t), listen(t)
+	list := []string{la.Addr().String(), lb.Addr().String()}
+	a := start(t, la, replicaPool(t, 2), nil, list...)
+	b := start(t, lb, replicaPool(t, 2), nil, list...)
+	old := pick(t, a.pool, 1)
+	b.hears(t, 1)
+	a.x.SetPools(nil)
+	b.hears(t, 0)
+	done(old) // nobody is told
+
+	a.pool = replicaPool(t, 2)
+	a.x.SetPools([]*pool.Pool{a.pool})
+	open := pick(t, a.pool, 2)
+	b.hears(t, 1)
+	a.pool = replicaPool(t, 2)
+	a.x.SetPools([]*pool.Pool{a.pool})
+	b.hears(t, 0)
+	done(open)
+	again := pick(t, a.pool, 3)
+	b.hears(t, 1)
+	done(again)
+	b.hears(t, 0)
+	if n := a.log.count("peer is not told of picks"); n > 1 {
+		t.Errorf("a stream broke %d times for that", n)
+	}
 }
 
 // TestWhatWasPassedOverIsToldAgain: a replica that starts hears a full state before its discovery shows the endpoints, or before it has

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -306,8 +307,15 @@ func (t *talk) state(w *writer) error {
 	for len(t.queue) > 0 {
 		<-t.queue // what happened before is in the state
 	}
+	gone := maps.Clone(w.told)
 	for _, p := range *t.x.pools.Load() {
+		delete(gone, p.Name())
 		if err := w.state(p.Name(), p); err != nil {
+			return err
+		}
+	}
+	for name := range gone {
+		if err := w.end(name); err != nil {
 			return err
 		}
 	}

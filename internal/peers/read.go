@@ -14,6 +14,9 @@ import (
 // longestURL bounds the text of an endpoint, and that of its life.
 const longestURL = 1 << 10
 
+// maxPassed bounds what is remembered of what was passed over, all of which is looked at with every batch.
+const maxPassed = 1 << 12
+
 var errBounds = errors.New("reading a batch: it is beyond what a peer may send")
 
 // reader takes the messages of one stream. Its other end is a writer.
@@ -55,15 +58,14 @@ func (r *reader) take(b *wire.Batch) error {
 func (r *reader) pool(p *wire.Pool, q *pool.Peer) error {
 	switch {
 	case q == nil:
-		r.passed[[3]string{p.GetName()}] = true
+		r.pass(p.GetName(), nil)
 	case p.GetStateBegins():
 		q.Begin()
 	}
 	for _, e := range p.GetEndpoints() {
-		if len(r.urls) == maxEndpoints || max(len(e.GetUrl()), len(e.GetLife())) > longestURL {
-			return errBounds
+		if err := r.endpoint(e); err != nil {
+			return err
 		}
-		r.urls[e.GetNumber()] = e
 	}
 	for _, h := range p.GetHeld() {
 		chain, err := r.chain(h.GetChain())
@@ -73,7 +75,7 @@ func (r *reader) pool(p *wire.Pool, q *pool.Peer) error {
 		if q != nil {
 			at := r.urls[h.GetEndpoint()]
 			if !q.Holds(at.GetUrl(), at.GetLife(), chain) {
-				r.passed[[3]string{p.GetName(), at.GetUrl(), at.GetLife()}] = true
+				r.pass(p.GetName(), at)
 			}
 		}
 	}
@@ -90,6 +92,22 @@ func (r *reader) pool(p *wire.Pool, q *pool.Peer) error {
 		return r.rest(p, q)
 	}
 	return nil
+}
+
+// endpoint takes the number of an endpoint, which is given once.
+func (r *reader) endpoint(e *wire.Endpoint) error {
+	if r.urls[e.GetNumber()] != nil || len(r.urls) == maxEndpoints || max(len(e.GetUrl()), len(e.GetLife())) > longestURL {
+		return errBounds
+	}
+	r.urls[e.GetNumber()] = e
+	return nil
+}
+
+// pass notes what was passed over: a pool, or what an endpoint of it holds. Beyond a bound there is enough that again looks for.
+func (r *reader) pass(name string, at *wire.Endpoint) {
+	if len(r.passed) < maxPassed {
+		r.passed[[3]string{name, at.GetUrl(), at.GetLife()}] = true
+	}
 }
 
 // again says that something is known here now that was passed over before.

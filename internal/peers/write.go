@@ -24,6 +24,7 @@ var errEndpoints = errors.New("numbering endpoints: too many of them in one stre
 type writer struct {
 	dict    dictionary
 	numbers map[[3]string]uint32 // pool, URL, life
+	told    map[string]bool      // pools
 	send    func([]*wire.Pool) error
 
 	out   []*wire.Pool
@@ -33,12 +34,13 @@ type writer struct {
 }
 
 func newWriter(send func([]*wire.Pool) error) *writer {
-	return &writer{numbers: map[[3]string]uint32{}, send: send}
+	return &writer{numbers: map[[3]string]uint32{}, told: map[string]bool{}, send: send}
 }
 
 // open makes part that of a pool.
 func (w *writer) open(name string) {
 	w.part = &wire.Pool{Name: name}
+	w.told[name] = true
 	w.out = append(w.out, w.part)
 	w.bytes += 16 + len(name)
 }
@@ -163,6 +165,14 @@ func (w *writer) state(name string, p *pool.Pool) error {
 		}
 	}
 	w.part.StateEnds = true
+	return w.flush()
+}
+
+// end writes that nothing is in flight in a pool that is no more.
+func (w *writer) end(name string) error {
+	w.open(name)
+	w.part.StateBegins, w.part.StateEnds = true, true
+	delete(w.told, name)
 	return w.flush()
 }
 
