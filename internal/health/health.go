@@ -115,6 +115,7 @@ const (
 // Machine is the state of one endpoint. Use New.
 type Machine struct {
 	heard, proven bool // something answered at the address; it showed that it works
+	lives         int  // see Lives
 	start         start
 	warming       bool // it gets synthetic requests first
 	asleep        bool
@@ -164,9 +165,12 @@ func New(now time.Duration) *Machine {
 // Connected records that a connection was made: the port is open, which says nothing of the engine.
 func (m *Machine) Connected(now time.Duration) { m.reachable(now) }
 
-// reachable ends what only a closed port explains.
+// reachable ends what only a closed port explains. What answers where the port was closed is another process.
 func (m *Machine) reachable(now time.Duration) {
 	m.heard = true
+	if m.refused || m.badProbes >= goneFailed {
+		m.another()
+	}
 	m.badProbes = 0
 	if m.refused {
 		m.refused = false
@@ -180,7 +184,6 @@ func (m *Machine) well(now time.Duration) {
 	m.proven = true
 	if m.refused {
 		m.ejected, m.trial, m.probes = false, false, 0
-		m.start = start{} // probably another process
 	}
 	m.reachable(now)
 }
@@ -356,9 +359,12 @@ func (m *Machine) Health(now time.Duration, code int, failed bool) {
 	m.probes++
 	m.muted = false
 	if !failed && code < 500 {
-		if m.badCodes > 0 && m.ejected {
-			m.until = min(m.until, now) // another process than the one that failed
-			m.drained = false
+		if m.badCodes > 0 {
+			m.another()
+			if m.ejected {
+				m.until = min(m.until, now) // of the one before
+				m.drained = false
+			}
 		}
 		m.badCodes = 0
 		m.well(now)
@@ -405,7 +411,8 @@ func (m *Machine) Draining(time.Duration) { m.leaving = true }
 // Restarted records that another process answers at the address: what the old one did counts no more. Requests in
 // flight stay booked until they are released.
 func (m *Machine) Restarted(now time.Duration) {
-	*m = Machine{heard: true, inFlight: m.inFlight, moved: now, dueBy: now, drainBy: now, probed: now}
+	*m = Machine{heard: true, lives: m.lives, inFlight: m.inFlight, moved: now, dueBy: now, drainBy: now, probed: now}
+	m.another()
 }
 
 // Pardon lets an ejected endpoint be tried at once: call it on every endpoint of the pool when a request succeeded that

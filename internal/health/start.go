@@ -19,6 +19,16 @@ type start struct {
 	answered int           // first tokens and answers, up to startProven
 }
 
+// another records that the process at the address is probably another one than before.
+func (m *Machine) another() {
+	m.lives++
+	m.start = start{}
+}
+
+// Lives counts the processes that came after the first one at the address, as far as can be told: it goes up by each that was Restarted,
+// that answers where the port was closed, or whose /health is well after it was not.
+func (m *Machine) Lives() int { return m.lives }
+
 // Warm records whether the endpoint is being sent synthetic requests, during which users' go elsewhere.
 func (m *Machine) Warm(warming bool) { m.warming = warming }
 

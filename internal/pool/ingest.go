@@ -134,7 +134,6 @@ func moved(old, r *Report) bool {
 func (p *Pool) restart(i int, s *slot, now time.Duration) {
 	s.restarts++
 	s.machine.Restarted(now)
-	p.chill(s, now)
 	s.learn.Reset()
 	s.seqsSeen, s.fit, s.maxSeqs = route.LimitLearner{}, route.CapacityLearner{}, 0
 	s.foreign.Unreported()

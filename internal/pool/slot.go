@@ -25,6 +25,7 @@ type slot struct {
 	born    uint64 // trace sequence at its start
 	leaving bool
 	machine *health.Machine
+	lives   int // of the machine, when it was looked at last
 	state   health.State
 	learn   route.Learner
 	refused health.Refusals
@@ -141,6 +142,10 @@ func (p *Pool) cutSilent(s *slot, now time.Duration) {
 // times per request.
 func (p *Pool) touch(i int, now time.Duration) {
 	s := p.slots[i]
+	if n := s.machine.Lives(); n != s.lives {
+		s.lives = n
+		p.chill(s, now)
+	}
 	if st := s.stateAt(now); st != s.state {
 		p.stateChanged(s, st)
 	}

@@ -322,12 +322,9 @@ type blindness struct {
 	hushed      int
 }
 
-// stateChanged logs what an operator wants to see, and has an endpoint that went warmed up when it is back. The mutex is held.
+// stateChanged logs what an operator wants to see. The mutex is held.
 func (p *Pool) stateChanged(s *slot, to health.State) {
 	level, attrs := slog.LevelInfo, []any{"endpoint", s.ep.Name, "from", s.state.String(), "to", to.String()}
-	if to == health.Gone {
-		p.chill(s, p.now()) // what comes back is probably another process
-	}
 	if to == health.Ejected || to == health.Gone {
 		if s.heard { // of one that never answered, that was said
 			level = slog.LevelWarn

@@ -115,3 +115,46 @@ func TestRestartedEndpointIsWarmedAgain(t *testing.T) {
 		t.Errorf("start %v, %s", start, endpoint(t, p, 1).State)
 	}
 }
+
+// TestWhatComesBackIsWarmedAgain: what answers where the port was closed, or whose /health is well again, is another process, whatever
+// found that out.
+func TestWhatComesBackIsWarmedAgain(t *testing.T) {
+	for name, away := range map[string]func(p *Pool){
+		"a request was refused": func(p *Pool) {
+			for range 2 {
+				b := mustPick(t, p, prompt("r", nil))
+				b.s.machine.ConnectFailed(p.now())
+				b.Done(Result{Outcome: ClientCancelled})
+			}
+		},
+		"its port was closed": func(p *Pool) {
+			for range 3 {
+				p.HealthProbe(addr(0), 0, errors.New("connection refused"))
+				p.HealthProbe(addr(1), 0, errors.New("connection refused"))
+			}
+		},
+		"its health page said so": func(p *Pool) { p.HealthProbe(addr(0), 503, nil); p.HealthProbe(addr(1), 503, nil) },
+	} {
+		p, _ := warmPool(t)
+		for i := range 2 {
+			p.Report(addr(i), served(0))
+			p.WarmUp(addr(i))
+			p.Warmed(addr(i), time.Second, nil)
+			p.Report(addr(i), served(0))
+			if s := endpoint(t, p, i).State; s != "ready" {
+				t.Fatalf("%s: endpoint %d is %s", name, i, s)
+			}
+		}
+		away(p)
+		for i := range 2 {
+			if _, _, start := p.WarmUp(addr(i)); start {
+				t.Errorf("%s: endpoint %d is to be warmed up while it is away", name, i)
+			}
+			p.HealthProbe(addr(i), 200, nil)
+			p.Report(addr(i), served(0))
+			if _, _, start := p.WarmUp(addr(i)); !start {
+				t.Errorf("%s: endpoint %d is not warmed up again", name, i)
+			}
+		}
+	}
+}
