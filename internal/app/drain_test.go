@@ -19,7 +19,7 @@ func TestSayDraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		g := &Gateway{log: slog.New(slog.NewTextHandler(&out, nil))}
-		g.proxy.Store(proxy.New(proxy.Config{Directory: pool.NewDirectory(nil)}))
+		g.proxy.Store(proxy.New(proxy.Config{Directory: pool.NewDirectory()}))
 		stop := g.sayDraining()
 		body, release := newWaiting()
 		go g.serveAPI(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/chat/completions", body))

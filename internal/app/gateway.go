@@ -20,7 +20,6 @@ import (
 	"pointsman.dev/pointsman/internal/discover/kube"
 	"pointsman.dev/pointsman/internal/extproc"
 	"pointsman.dev/pointsman/internal/flight"
-	"pointsman.dev/pointsman/internal/llmapi"
 	"pointsman.dev/pointsman/internal/peers"
 	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/proxy"
@@ -63,7 +62,7 @@ type Gateway struct {
 // Start opens the listeners of cfg and returns when both accept. What it starts ends with Close, or in haste when ctx
 // ends.
 func Start(ctx context.Context, cfg *config.Config, log *slog.Logger) (*Gateway, error) {
-	g := &Gateway{log: log, dir: pool.NewDirectory(llmapi.NearMiss), metrics: telemetry.New(telemetry.Build{Version: Version()}), failed: make(chan error, 4)}
+	g := &Gateway{log: log, dir: pool.NewDirectory(), metrics: telemetry.New(telemetry.Build{Version: Version()}), failed: make(chan error, 4)}
 	g.ctx, g.cancel = context.WithCancel(ctx)
 	secure, err := secureAPI(cfg, log)
 	if err != nil {

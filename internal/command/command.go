@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	"pointsman.dev/pointsman/internal/llmapi"
+	"pointsman.dev/pointsman/internal/spelling"
 )
 
 // Command is one word of a command line.
@@ -45,7 +45,7 @@ func (s *Set) Main(ctx context.Context, args []string, stdout, stderr io.Writer)
 		names[i] = c.Name
 	}
 	fmt.Fprintf(stderr, "%s: there is no command %q", s.Program, args[0])
-	if near := llmapi.NearMiss(args[0], names); near != "" {
+	if near := spelling.Name(args[0], names); near != "" {
 		fmt.Fprintf(stderr, "; did you mean %q?", near)
 	}
 	fmt.Fprintf(stderr, "\nRun `%s --help` for the list.\n", s.Program)

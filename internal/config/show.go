@@ -205,19 +205,4 @@ func normal(key string) string {
 }
 
 // Closest returns the word that text is probably a misspelling of, or "".
-func Closest(text string, words []string) string {
-	text = normal(clip(text))
-	if slices.Contains(words, text) {
-		return text
-	}
-	best, bestDistance := "", 1+max(1, len(text)/3)
-	for _, w := range words {
-		if len(text) >= 3 && (strings.HasPrefix(w, text) || strings.HasPrefix(text, w)) {
-			return w
-		}
-		if n := spelling.Distance(text, w); n < bestDistance && n < len(w) {
-			best, bestDistance = w, n
-		}
-	}
-	return best
-}
+func Closest(text string, words []string) string { return spelling.Word(normal(clip(text)), words) }

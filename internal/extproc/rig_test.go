@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"pointsman.dev/pointsman/internal/discover"
-	"pointsman.dev/pointsman/internal/llmapi"
 	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/telemetry"
 	"pointsman.dev/pointsman/internal/testkit/records"
@@ -49,7 +48,7 @@ func newRig(t testing.TB, endpoints []endpoint, change ...func(*Config)) *rig {
 		targets[i].URL = "http://" + e.addr
 	}
 	r.pool.SetTargets(targets)
-	r.dir = pool.NewDirectory(llmapi.NearMiss)
+	r.dir = pool.NewDirectory()
 	r.dir.Set([]*pool.Pool{r.pool}, []pool.Alias{{Name: "fast", Serves: "m"}})
 	for _, e := range endpoints {
 		r.pool.Learned("http://"+e.addr, pool.Facts{Models: []pool.Model{{ID: "m", MaxModelLen: 1 << 20}}})

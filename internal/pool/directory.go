@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"pointsman.dev/pointsman/internal/spelling"
 )
 
 // Alias is a name that clients may ask for besides those that the endpoints list.
@@ -50,8 +52,6 @@ func (e *UnknownModelError) Error() string {
 // Directory knows which pools serve a model: what their endpoints list, and the configured aliases. It follows the
 // pools by itself. Resolve costs a map look-up and takes no lock.
 type Directory struct {
-	near func(name string, known []string) string
-
 	mu      sync.Mutex // guards rebuilding
 	pools   []*Pool
 	aliases []Alias
@@ -69,12 +69,9 @@ type table struct {
 	names  []string
 }
 
-// NewDirectory returns a directory of nothing. near finds the known name that a client may have meant, "" for none.
-func NewDirectory(near func(name string, known []string) string) *Directory {
-	if near == nil {
-		near = func(string, []string) string { return "" }
-	}
-	d := &Directory{near: near, heard: map[*Pool]bool{}}
+// NewDirectory returns a directory of nothing.
+func NewDirectory() *Directory {
+	d := &Directory{heard: map[*Pool]bool{}}
 	d.table.Store(&table{})
 	return d
 }
@@ -142,7 +139,7 @@ func (d *Directory) Resolve(model string) (Target, error) {
 		}
 		return to, nil
 	}
-	return Target{}, &UnknownModelError{Name: model, Near: d.near(model, t.names), Known: slices.Clone(t.names)}
+	return Target{}, &UnknownModelError{Name: model, Near: spelling.Name(model, t.names), Known: slices.Clone(t.names)}
 }
 
 // rebuild makes the table anew.

@@ -18,7 +18,7 @@ func names(to Target) []string {
 
 // TestDirectoryForgets: a pool that was left out can be freed.
 func TestDirectoryForgets(t *testing.T) {
-	d := NewDirectory(nil)
+	d := NewDirectory()
 	freed := make(chan bool)
 	func() {
 		p, _ := testPool(t, 1, Config{Name: "old"})
@@ -42,8 +42,7 @@ func TestDirectoryForgets(t *testing.T) {
 }
 
 func TestDirectoryFollowsThePools(t *testing.T) {
-	near := func(_ string, known []string) string { return append(known, "")[0] }
-	d := NewDirectory(near)
+	d := NewDirectory()
 	if _, err := d.Resolve("x"); err == nil {
 		t.Error("an empty directory resolves")
 	}
@@ -74,7 +73,7 @@ func TestDirectoryFollowsThePools(t *testing.T) {
 	}
 	_, err = d.Resolve("org/n")
 	var unknown *UnknownModelError
-	if !errors.As(err, &unknown) || unknown.Near != "any" || len(unknown.Known) != 4 {
+	if !errors.As(err, &unknown) || unknown.Near != "org/m" || len(unknown.Known) != 4 {
 		t.Errorf("an unknown name gives %v", err)
 	}
 	var ids []string
@@ -87,7 +86,7 @@ func TestDirectoryFollowsThePools(t *testing.T) {
 }
 
 func TestModelsGoWithTheirEndpoint(t *testing.T) {
-	d := NewDirectory(nil)
+	d := NewDirectory()
 	p, _ := testPool(t, 2, Config{Name: "chat"})
 	d.Set([]*Pool{p}, nil)
 	p.Learned(addr(0), Facts{Models: []Model{{ID: "a"}}})
@@ -100,7 +99,7 @@ func TestModelsGoWithTheirEndpoint(t *testing.T) {
 
 // Pools that list the same model stand in the order of their windows, a name of their own each where the entry says so.
 func TestDirectoryWindows(t *testing.T) {
-	d := NewDirectory(nil)
+	d := NewDirectory()
 	large, _ := testPool(t, 1, Config{Name: "large"})
 	unknown, _ := testPool(t, 1, Config{Name: "unknown"})
 	small, _ := testPool(t, 1, Config{Name: "small"})

@@ -301,7 +301,7 @@ func TestHoldEndsWithATry(t *testing.T) {
 
 // The names of a pool that was scaled to zero are known, and no others wake it.
 func TestModelsOfAnEmptyPool(t *testing.T) {
-	d := NewDirectory(nil)
+	d := NewDirectory()
 	p, _ := testPool(t, 1, Config{Name: "h", Hold: time.Minute})
 	named := New(Config{Name: "n", Hold: time.Minute}, nil, nil)
 	d.Set([]*Pool{p, named}, []Alias{{Name: "alias", Pools: []AliasPool{{Pool: "n"}}}})

@@ -140,7 +140,7 @@ func TestListingModelsFails(t *testing.T) {
 // TestOtherServerMakesNoModelKnown: a web server among model servers must not get requests for names that nobody lists.
 func TestOtherServerMakesNoModelKnown(t *testing.T) {
 	p, _, _ := logged(2)
-	d := NewDirectory(nil)
+	d := NewDirectory()
 	d.Set([]*Pool{p}, nil)
 	known := func() bool { _, err := d.Resolve("typo"); return err == nil }
 	refute := func() {

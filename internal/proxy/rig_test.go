@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"pointsman.dev/pointsman/internal/discover"
-	"pointsman.dev/pointsman/internal/llmapi"
 	"pointsman.dev/pointsman/internal/pool"
 	"pointsman.dev/pointsman/internal/telemetry"
 	"pointsman.dev/pointsman/internal/testkit/loopback"
@@ -66,7 +65,7 @@ func buildRig(t testing.TB, endpoints []string, change ...func(*Config)) *rig {
 		targets[i].URL = e
 	}
 	r.pool.SetTargets(targets)
-	r.dir = pool.NewDirectory(llmapi.NearMiss)
+	r.dir = pool.NewDirectory()
 	r.dir.Set([]*pool.Pool{r.pool}, []pool.Alias{{Name: "fast", Serves: "m"}})
 	for _, e := range endpoints {
 		r.pool.Learned(e, pool.Facts{Models: []pool.Model{{ID: "m", MaxModelLen: 4096}, {ID: "org/model-b"}}})
