@@ -24,7 +24,7 @@ const module = "pointsman.dev/pointsman"
 // sameLevel, each with its reason.
 var level = map[string]int{
 	"internal/route": 0, "internal/prefix": 0, "internal/ledger": 0, "internal/health": 0, "internal/engine": 0,
-	"internal/spelling": 1, "internal/shell": 1, "internal/sim": 1, "internal/sim/trace": 2, "internal/sim/report": 2,
+	"internal/spelling": 1, "internal/shell": 1, "internal/books": 1, "internal/sim": 2, "internal/sim/trace": 3, "internal/sim/report": 3,
 	"internal/llmapi": 2, "internal/config": 2, "internal/discover": 2, "internal/routecase": 2,
 	"internal/discover/discovertest": 3, "internal/testkit/kubetest": 3, "internal/testkit/certs": 2, "internal/testkit/loopback": 2, "internal/testkit/records": 2, "internal/testkit/pace": 2,
 	"internal/command": 3, "internal/pool": 3, "internal/telemetry": 3, "internal/testkit": 3, "internal/body": 3,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"pointsman.dev/pointsman/internal/books"
 	"pointsman.dev/pointsman/internal/route"
 )
 
@@ -81,10 +82,9 @@ func (p *Pool) assumePrefilled(i int, s *slot, now time.Duration) {
 	if waiting(&s.rep) != 0 {
 		return
 	}
-	pace := 2 * orOne(p.snap.Endpoints[i].Kappa) * orOne(p.snap.Params.Scale)
 	for o := range s.promises.All {
 		b := o.Data.(*Booking)
-		if b.req.Whole && now-b.at > seconds(b.pick.Predicted*pace)+p.cfg.ReportInterval {
+		if b.req.Whole && now-b.at > books.Expected(&b.pick, &p.snap.Endpoints[i], &p.snap.Params, 2)+p.cfg.ReportInterval {
 			p.prefilled(b, now)
 		}
 	}
@@ -156,11 +156,7 @@ func (p *Pool) setCapacity(i int, s *slot) {
 	if s.rep.CapacityTokens <= 0 {
 		return
 	}
-	size := int64(s.rep.CapacityTokens * p.snap.Params.BytesPerToken * s.fit.Share())
-	if diff := size - s.capacity; diff*50 > s.capacity || -diff*50 > s.capacity {
-		s.capacity = size
-		p.index.SetCapacity(i, size)
-	}
+	s.capacity = books.Resize(p.index, i, s.capacity, int64(s.rep.CapacityTokens*p.snap.Params.BytesPerToken*s.fit.Share()))
 }
 
 // ReportFailed records that the metrics page of url could not be read; an AnswerError that it was answered.

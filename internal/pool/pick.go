@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"pointsman.dev/pointsman/internal/books"
 	"pointsman.dev/pointsman/internal/route"
 )
 
@@ -161,7 +162,7 @@ func (p *Pool) book(b *Booking, now time.Duration) {
 	if e.Admission == route.Trial {
 		s.machine.Trying(now)
 	}
-	s.machine.Booked(now, seconds(b.pick.Predicted*orOne(e.Kappa)*orOne(p.snap.Params.Scale)))
+	s.machine.Booked(now, books.Expected(&b.pick, e, &p.snap.Params, 1))
 	s.learn.BookWork(b.pick.Work, now)
 	b.promise.Credited = len(b.req.Blocks) > 0 && p.caches(s)
 	if b.promise.Credited {
@@ -179,22 +180,6 @@ func (p *Pool) wake(s *slot, now time.Duration) {
 	if at := s.machine.NextEvent(now); at > now {
 		p.due = min(p.due, at)
 	}
-}
-
-// orOne reads a factor whose zero value means that nothing is known.
-func orOne(v float64) float64 {
-	if v > 0 {
-		return v
-	}
-	return 1
-}
-
-// seconds turns a model's figure into a duration, bounded where it could overflow.
-func seconds(v float64) time.Duration {
-	if !(v > 0) {
-		return 0
-	}
-	return time.Duration(min(v, 1e6) * float64(time.Second))
 }
 
 // promise notes that the prompt of b is still to be computed.

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"time"
 
+	"pointsman.dev/pointsman/internal/books"
 	"pointsman.dev/pointsman/internal/health"
 	"pointsman.dev/pointsman/internal/route"
 )
@@ -118,7 +119,7 @@ func (p *Pool) refuse(reason string) *ShedError {
 	p.queue.shed[reason]++
 	after := p.queue.pace.toPass(p.queue.n, p.now())
 	if after == 0 {
-		after = seconds(p.snap.Params.Residence)
+		after = books.Seconds(p.snap.Params.Residence)
 	}
 	return &ShedError{Reason: reason, Max: p.room(), Wait: p.cfg.Queue.Wait, RetryAfter: min(max(after, time.Second), retryMost)}
 }
@@ -438,7 +439,7 @@ func (c *pace) toPass(n int, now time.Duration) time.Duration {
 		return 0
 	}
 	perSecond := c.n * fade(now-c.at) / (paceWindow.Seconds() * (1 - fade(age)))
-	return seconds(float64(n) / max(perSecond, 1e-6))
+	return books.Seconds(float64(n) / max(perSecond, 1e-6))
 }
 
 func fade(d time.Duration) float64 { return math.Exp(-d.Seconds() / paceWindow.Seconds()) }

@@ -7,7 +7,6 @@ import (
 
 	"pointsman.dev/pointsman/internal/health"
 	"pointsman.dev/pointsman/internal/ledger"
-	"pointsman.dev/pointsman/internal/route"
 )
 
 // The ends of a booking: what they say about the endpoint, the prefix index and the pool's averages. Every function
@@ -214,13 +213,4 @@ func (p *Pool) shrink(b *Booking, _ int) {
 	_, held := p.index.Held(b.slot)
 	b.s.capacity = max(held*9/10, 1<<16)
 	p.index.SetCapacity(b.slot, b.s.capacity)
-}
-
-// load turns the books' figures into the snapshot's.
-func load(l ledger.Load) route.Load {
-	return route.Load{
-		Requests: int32(l.Requests), Decoding: int32(l.Decoding), PromptTokens: l.PromptTokens,
-		NewTokens: l.NewTokens, UncachedTokens: l.UncachedTokens, ContextTokens: l.ContextTokens,
-		OutputTokens: l.OutputTokens, GrowthTokens: l.GrowthTokens, UnseenTokens: l.UnseenTokens,
-	}
 }

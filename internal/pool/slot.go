@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"pointsman.dev/pointsman/internal/books"
 	"pointsman.dev/pointsman/internal/discover"
 	"pointsman.dev/pointsman/internal/health"
 	"pointsman.dev/pointsman/internal/ledger"
@@ -169,7 +170,7 @@ func (p *Pool) touch(i int, now time.Duration) {
 	e.BlockSize, e.Blocks = count32(r.BlockSize), count32(r.NumBlocks)
 	e.CapacityTokens, e.MaxModelLen = int64(max(0, r.CapacityTokens)), count32(s.window())
 	e.MaxNumSeqs, e.Budget = p.maxNumSeqs(s, now), int32(min(s.said.MaxBatchedTokens, math.MaxInt32))
-	e.Load, e.AtReport, e.Peers = load(p.books.Load(i)), load(p.books.AtMark(i)), int32(s.theirs)
+	e.Load, e.AtReport, e.Peers = books.Load(p.books.Load(i)), books.Load(p.books.AtMark(i)), int32(s.theirs)
 	_, held := p.index.Held(i)
 	e.HeldTokens = int64(float64(held) / p.snap.Params.BytesPerToken)
 	p.set(i, e)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"pointsman.dev/pointsman/internal/books"
 	"pointsman.dev/pointsman/internal/route"
 )
 
@@ -300,7 +301,7 @@ func (x *recalled) explain() (Explanation, bool) {
 
 func named(name string, c *route.Candidate, e *route.Endpoint) Candidate {
 	out := Candidate{InFlight: int(e.Requests - e.Peers), Peers: int(e.Peers), Foreign: int(e.ForeignRunning + e.ForeignWaiting), Endpoint: name, Skipped: c.Skipped, Full: c.Full, Hit: int(c.HitTokens), Cost: c.Cost,
-		Slowness: orOne(e.Kappa), Tied: c.Tied, Chosen: c.Chosen, Gates: []Gate{}, Terms: []Term{}}
+		Slowness: books.OrOne(e.Kappa), Tied: c.Tied, Chosen: c.Chosen, Gates: []Gate{}, Terms: []Term{}}
 	for _, g := range c.Gates {
 		out.Gates = append(out.Gates, Gate(g))
 	}

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"pointsman.dev/pointsman/internal/books"
 	"pointsman.dev/pointsman/internal/health"
 	"pointsman.dev/pointsman/internal/ledger"
 	"pointsman.dev/pointsman/internal/prefix"
@@ -152,16 +153,10 @@ func (g *gateway) touch(i int) {
 		e.BlockSize, e.CapacityTokens = int32(c.BlockSize), n.capacity()
 		e.MaxNumSeqs = int32(c.MaxNumSeqs * len(n.ranks))
 	}
-	e.Load, e.AtReport = loadOf(g.books.Load(i)), loadOf(g.books.AtMark(i))
+	e.Load, e.AtReport = books.Load(g.books.Load(i)), books.Load(g.books.AtMark(i))
 	_, held := g.index.Held(i)
 	e.HeldTokens = held / bytesPerToken
 	g.snap.Endpoints[i] = e
-}
-
-func loadOf(l ledger.Load) route.Load {
-	return route.Load{Requests: int32(l.Requests), Decoding: int32(l.Decoding), PromptTokens: l.PromptTokens, NewTokens: l.NewTokens,
-		UncachedTokens: l.UncachedTokens, ContextTokens: l.ContextTokens, OutputTokens: l.OutputTokens,
-		GrowthTokens: l.GrowthTokens, UnseenTokens: l.UnseenTokens}
 }
 
 // page is what an endpoint shows of itself.
@@ -197,10 +192,7 @@ func (g *gateway) take(i int, p page) {
 func (g *gateway) fit(i int) {
 	s := g.slots[i]
 	size := int64(float64(g.sim.nodes[i].capacity()*bytesPerToken) * s.fit.Share())
-	if diff := size - s.capacity; diff*50 > s.capacity || -diff*50 > s.capacity {
-		s.capacity = size
-		g.index.SetCapacity(i, size)
-	}
+	s.capacity = books.Resize(g.index, i, s.capacity, size)
 }
 
 // pick chooses an endpoint for f and books it; false when there is none.
@@ -248,7 +240,7 @@ func (g *gateway) book(f *flight) {
 	if e.Admission == route.Trial {
 		s.machine.Trying(now)
 	}
-	s.machine.Booked(now, seconds(f.pick.Predicted*orOne(e.Kappa)*orOne(g.snap.Params.Scale)))
+	s.machine.Booked(now, books.Expected(&f.pick, e, &g.snap.Params, 1))
 	s.learn.BookWork(f.pick.Work, now)
 	g.credit(i, &f.promise)
 	g.occupy(i, f.chain, 1)
@@ -325,18 +317,4 @@ func (g *gateway) learn(f *flight) {
 		g.slots[i].fit.Observe(int(f.hit), f.rec.Cached, int(g.snap.Endpoints[i].BlockSize))
 		g.fit(i)
 	}
-}
-
-func orOne(v float64) float64 {
-	if v > 0 {
-		return v
-	}
-	return 1
-}
-
-func seconds(v float64) time.Duration {
-	if !(v > 0) {
-		return 0
-	}
-	return time.Duration(min(v, 1e6) * float64(time.Second))
 }
