@@ -278,3 +278,38 @@ func TestEnvoyGone(t *testing.T) {
 		})
 	}
 }
+
+// TestEnvoyInFlight: a request is booked as long as its model server works on it, whatever Envoy shows of the answer.
+func TestEnvoyInFlight(t *testing.T) {
+	for _, mode := range [][2]string{{"FULL_DUPLEX_STREAMED", "FULL_DUPLEX_STREAMED"}, {"FULL_DUPLEX_STREAMED", "STREAMED"}, {"FULL_DUPLEX_STREAMED", "NONE"}, {"BUFFERED", "NONE"}} {
+		t.Run(mode[0]+"/"+mode[1], func(t *testing.T) {
+			f, servers := newFates(t, 1)
+			base := f.envoy([]string{servers[0].URL}, modesOf(mode[0], mode[1])...)
+			booked := func(n int) {
+				t.Helper()
+				eventually(t, patience, func() string {
+					return unless(status(t, f.g).InFlight == n, fmt.Sprintf("%d are booked, want %d", status(t, f.g).InFlight, n))
+				})
+			}
+			for _, play := range []string{"wait", "hang"} {
+				answer := make(chan told, 1)
+				go func() { answer <- f.send(base, wordy(500), f.works, play) }()
+				receive(t, f.hold, "the model server has no request")
+				for range 3 { // each is a whole round through Envoy and the processor, behind whatever the first one has set off
+					if a := f.send(base, wordy(600), f.works, ""); a.status != 200 {
+						t.Errorf("status %d", a.status)
+					}
+				}
+				booked(1)
+				if play == "wait" {
+					f.hold <- true
+				} else {
+					servers[0].CloseClientConnections()
+					receive(t, f.hold, "the model server still has a request")
+				}
+				receive(t, answer, "no answer")
+				booked(0)
+			}
+		})
+	}
+}

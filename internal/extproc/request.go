@@ -56,6 +56,8 @@ func (x *stream) requestHeaders(in *extprocv3.ProcessingRequest, h *extprocv3.Ht
 		return x.decide(true)
 	case x.requestMode == modeNone, x.requestMode == modeStream:
 		return x.decideBlind()
+	case x.API.Kind == llmapi.Realtime:
+		return x.socket()
 	}
 	x.Body = x.srv.bodies.Body()
 	if x.API.Body != llmapi.NoBody {
@@ -72,6 +74,17 @@ func (x *stream) requestHeaders(in *extprocv3.ProcessingRequest, h *extprocv3.Ht
 		return nil
 	}
 	return x.reply.requestHeaders(x.out, nil) // Envoy sends no body before
+}
+
+// socket picks for a connection that leaves HTTP, both directions of which then pass as they come. Nothing will be sent on it before
+// the endpoint has answered.
+func (x *stream) socket() error {
+	if x.requestMode != modeDuplex {
+		return &llmapi.Error{Status: http.StatusNotFound, Reason: llmapi.ReasonNotFound, Type: "invalid_request_error",
+			Message: "a WebSocket does not pass the proxy in front: Envoy waits for its end (body modes BUFFERED and BUFFERED_PARTIAL)"}
+	}
+	x.passing = true
+	return x.decide(true)
 }
 
 // lookup finds the API that the request is for.
@@ -118,6 +131,11 @@ func (x *stream) requestBody(in *extprocv3.ProcessingRequest, b *extprocv3.HttpB
 	if x.requestMode == modeStream || x.requestMode == modeNone {
 		x.Rec.BytesIn += int64(len(b.GetBody()))
 		return x.reply.requestBody(x.out)
+	}
+	if x.passing {
+		x.passing = !b.GetEndOfStream()
+		x.Rec.BytesIn += int64(len(b.GetBody()))
+		return x.reply.requestChunk(x.out, b.GetBody(), b.GetEndOfStream())
 	}
 	if x.Body == nil && x.requestMode == modeDuplex && x.Booked {
 		return nil // Envoy, since 1.35, says the last piece of some large bodies twice

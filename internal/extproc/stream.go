@@ -34,6 +34,7 @@ type stream struct {
 
 	asked    bool // the request's headers came
 	waiting  bool // they are not answered yet: the pick waits for the body
+	passing  bool // what follows of the request goes back as it comes
 	answered bool // the answer's headers came
 	listened bool // and it is read, being that of a request which was picked for
 	over     bool // nothing more is to be said: refused, or the answer has ended
