@@ -196,8 +196,12 @@ func verdictOf(c *pool.Candidate) (mark, verdict string) {
 	switch {
 	case c.Chosen:
 		return ">", "chosen, "
+	case c.Skipped == "" && c.Full && c.Tied:
+		return " ", "full, as good, "
 	case c.Skipped == "full" || c.Skipped == "" && c.Full:
 		return " ", "full, "
+	case c.Skipped == "health" && c.Paused:
+		return " ", "spared (it asked for a pause, or is new and has enough to do), "
 	case c.Skipped == "health":
 		return " ", "not usable now, "
 	case c.Skipped == "excluded":
@@ -292,7 +296,7 @@ func why(x *pool.Explanation) string {
 		}
 		return fmt.Sprintf("Picked %s: it was the only endpoint that could be picked.", chosen.Endpoint)
 	case "all_full":
-		return fmt.Sprintf("Picked %s: it is full, as every usable endpoint is, and costs least of all, %s.", chosen.Endpoint, costText(x, chosen.Cost))
+		return fmt.Sprintf("Picked %s: it is full, as every usable endpoint is, and %s.", chosen.Endpoint, whyOfFull(x, chosen, next, tied))
 	case "prefix":
 		s := fmt.Sprintf("Picked %s: it holds %s of the %s prompt tokens", chosen.Endpoint, grouped(chosen.Hit), grouped(x.Prompt))
 		if next != nil && next.Cost > chosen.Cost {
@@ -307,6 +311,18 @@ func why(x *pool.Explanation) string {
 		return fmt.Sprintf("Picked %s: by its load it costs %s.", chosen.Endpoint, margin)
 	}
 	return fmt.Sprintf("Picked %s: no other endpoint was open to it at a lower cost.", chosen.Endpoint)
+}
+
+// whyOfFull says what decided between full endpoints. One that costs more than another and is not its equal was picked for its queue:
+// when_full: requests.
+func whyOfFull(x *pool.Explanation, chosen, next *pool.Candidate, tied int) string {
+	switch {
+	case tied > 1:
+		return fmt.Sprintf("of the %d that cost about the same it had the fewest requests, the longest hit, or luck", tied)
+	case next != nil && next.Cost < chosen.Cost:
+		return "has the shortest queue"
+	}
+	return "costs least of all, " + costText(x, chosen.Cost)
 }
 
 // tried counts the endpoints at which the request had failed before.
@@ -350,9 +366,10 @@ func learnt(x *pool.Explanation) string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Learnt of the pool: a step takes %.3g ms, %.3g ms more per request that decodes and %.3g per 1,000 tokens of their contexts,\n"+
-		"and %.3g ms per 1,000 tokens of a prompt (%.2f times the model of its steps); an answer has %.0f tokens.\n",
-		s.Step*1e3, s.Decoding*1e3, s.Context*1e6, s.Prefill*1e6, s.Scale, s.MeanOutput)
+	fmt.Fprintf(&b, "Learnt of the pool: first tokens take %s times as long as the model of an engine step says, waits for a free place included. So a\n"+
+		"step counts %s ms, %s ms more per request that decodes and %s per 1,000 tokens of their contexts, and %s ms per 1,000 tokens\n"+
+		"of a prompt; an answer has %.0f tokens.\n",
+		three(s.Scale), three(s.Step*1e3), three(s.Decoding*1e3), three(s.Context*1e6), three(s.Prefill*1e6), s.MeanOutput)
 	for i := range x.Candidates {
 		if c := &x.Candidates[i]; c.Slowness > 0 && math.Abs(c.Slowness-1) >= 0.05 {
 			fmt.Fprintf(&b, "%s takes %.2f times as long as its pool.\n", c.Endpoint, c.Slowness)
@@ -385,6 +402,14 @@ func orWord(s, word string) string {
 // ago prints an age with a unit that fits.
 func ago(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(100 * time.Millisecond).String()
+}
+
+// three prints v with three digits that count, and never as 1.34e+03.
+func three(v float64) string {
+	if math.Abs(v) >= 100 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
 // grouped prints 5120 as 5,120.

@@ -201,6 +201,28 @@ func TestExplainErrors(t *testing.T) {
 	}
 }
 
+func TestVerdict(t *testing.T) {
+	for want, c := range map[string]pool.Candidate{
+		"full, as good, ":  {Full: true, Tied: true},
+		"full, ":           {Full: true},
+		"not usable now, ": {Skipped: "health"},
+		"spared (it asked for a pause, or is new and has enough to do), ": {Skipped: "health", Paused: true},
+	} {
+		if _, got := verdictOf(&c); got != want {
+			t.Errorf("%+v: %q, want %q", c, got, want)
+		}
+	}
+}
+
+// TestThree: an overloaded pool has figures above a thousand, which nobody reads as 1.34e+03.
+func TestThree(t *testing.T) {
+	for v, want := range map[float64]string{1340.4: "1340", 387.2: "387", 27: "27", 0.0325: "0.0325", 8.04: "8.04", 0: "0"} {
+		if got := three(v); got != want {
+			t.Errorf("%v: %s, want %s", v, got, want)
+		}
+	}
+}
+
 func TestWhy(t *testing.T) {
 	for _, c := range []struct {
 		change func(*pool.Explanation)
@@ -212,6 +234,11 @@ func TestWhy(t *testing.T) {
 		{func(x *pool.Explanation) {
 			x.Reason, x.Candidates[1].Full, x.Candidates[2].Full = "all_full", true, true
 		}, "Picked 10.0.0.3:8000: it is full, as every usable endpoint is, and costs least of all, 155.1 ms."},
+		{func(x *pool.Explanation) {
+			x.Reason, x.Candidates[1].Tied, x.Candidates[1].Cost = "all_full", true, 0.1
+		}, "Picked 10.0.0.3:8000: it is full, as every usable endpoint is, and of the 2 that cost about the same it had the fewest requests, the longest hit, or luck."},
+		{func(x *pool.Explanation) { x.Reason, x.Candidates[1].Cost = "all_full", 0.1 },
+			"Picked 10.0.0.3:8000: it is full, as every usable endpoint is, and has the shortest queue."},
 		{func(x *pool.Explanation) { x.Reason = "only_one" }, "Picked 10.0.0.3:8000: it was the only endpoint that could be picked."},
 		{func(x *pool.Explanation) {
 			x.Reason, x.Candidates[0].Skipped, x.Candidates[1].Skipped = "only_one", "excluded", "excluded"

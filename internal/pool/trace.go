@@ -188,6 +188,7 @@ type Steps struct {
 type Candidate struct {
 	Endpoint string  `json:"endpoint"`
 	Skipped  string  `json:"skipped,omitempty"` // why it was no candidate
+	Paused   bool    `json:"paused,omitempty"`  // skipped only while others are left: it asked for a pause, or is new and has enough to do
 	Full     bool    `json:"full"`
 	Hit      int     `json:"hit_tokens"`
 	InFlight int     `json:"in_flight"` // there at that moment, from this gateway
@@ -300,7 +301,8 @@ func (x *recalled) explain() (Explanation, bool) {
 }
 
 func named(name string, c *route.Candidate, e *route.Endpoint) Candidate {
-	out := Candidate{InFlight: int(e.Requests - e.Peers), Peers: int(e.Peers), Foreign: int(e.ForeignRunning + e.ForeignWaiting), Endpoint: name, Skipped: c.Skipped, Full: c.Full, Hit: int(c.HitTokens), Cost: c.Cost,
+	out := Candidate{Endpoint: name, Skipped: c.Skipped, Paused: e.Admission == route.Avoid, Full: c.Full, Hit: int(c.HitTokens), Cost: c.Cost,
+		InFlight: int(e.Requests - e.Peers), Peers: int(e.Peers), Foreign: int(e.ForeignRunning + e.ForeignWaiting),
 		Slowness: books.OrOne(e.Kappa), Tied: c.Tied, Chosen: c.Chosen, Gates: []Gate{}, Terms: []Term{}}
 	for _, g := range c.Gates {
 		out.Gates = append(out.Gates, Gate(g))
