@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"pointsman.dev/pointsman/internal/command"
 	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/routecase"
 )
@@ -20,16 +21,15 @@ import (
 // nothing and contacts nobody. One line per good file goes to stdout, everything else to stderr; it returns 1 when a file
 // is wrong and 2 when it was called wrongly.
 func Check(_ context.Context, args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("check", flag.ContinueOnError)
+	flags := flag.NewFlagSet("pointsman check", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	whole := flags.Bool("print", false, "print each configuration with every default written out")
-	flags.Usage = func() { checkUsage(flags, stderr) }
-	if err := flags.Parse(args); err != nil {
-		return usageCode(err)
+	flags.Usage = func() { checkUsage(flags) }
+	if code, done := command.Parse(flags, args, stdout); done {
+		return code
 	}
 	if flags.NArg() == 0 {
-		fmt.Fprintln(stderr, "pointsman check: name at least one file")
-		checkUsage(flags, stderr)
+		fmt.Fprintln(stderr, "pointsman check: name at least one file (see pointsman check --help)")
 		return 2
 	}
 	wrong := 0
@@ -45,8 +45,8 @@ func Check(_ context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-func checkUsage(flags *flag.FlagSet, w io.Writer) {
-	fmt.Fprint(w, `Usage: pointsman check [--print] FILE...
+func checkUsage(flags *flag.FlagSet) {
+	fmt.Fprint(flags.Output(), `Usage: pointsman check [--print] FILE...
 
 Reads files without starting anything, and exits with 1 if one of them is wrong.
 
@@ -67,7 +67,6 @@ A configuration's endpoints files and key files are read too; endpoints are not 
 
 Flags:
 `)
-	flags.SetOutput(w)
 	flags.PrintDefaults()
 }
 

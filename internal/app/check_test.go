@@ -19,7 +19,7 @@ func check(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 // The routing case that the help shows is one that runs, and one with another wish is refused with its place.
 func TestCheckRoutingCase(t *testing.T) {
-	code, _, help := check(t, "--help")
+	code, help, _ := check(t, "--help")
 	_, example, found := strings.Cut(help, "looks like this:\n\n")
 	example, _, ended := strings.Cut(example, "\n\n")
 	if code != 0 || !found || !ended {

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"pointsman.dev/pointsman/internal/command"
 	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/vllmsim"
 )
@@ -22,7 +22,7 @@ import (
 // Demo runs the gateway in front of simulated model servers, with load, and prints where to look. Everything is in this
 // one process and on loopback; it ends after --duration or at Ctrl-C.
 func Demo(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
+	fs := flag.NewFlagSet("pointsman demo", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	duration := fs.Duration("duration", 0, "end after this `time`, like 20s; 0 runs until Ctrl-C")
 	endpoints := fs.Int("endpoints", 4, "`number` of simulated model servers, 1 to 32")
@@ -31,11 +31,11 @@ func Demo(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	adminAddr := fs.String("admin", "127.0.0.1:9090", "`address` of the page and the metrics; a free port is taken if this one is in use")
 	accessLog := fs.String("access-log", "", "write access records to this `file`, for pointsman sim run")
 	fs.Usage = func() {
-		fmt.Fprint(stderr, "Usage: pointsman demo [flags]\n\nGateway, simulated vLLM servers, load and a page to look at. Nothing needs to be installed.\n\nFlags:\n")
+		fmt.Fprint(fs.Output(), "Usage: pointsman demo [flags]\n\nGateway, simulated vLLM servers, load and a page to look at. Nothing needs to be installed.\n\nFlags:\n")
 		fs.PrintDefaults()
 	}
-	if err := fs.Parse(args); err != nil {
-		return usageCode(err)
+	if code, done := command.Parse(fs, args, stdout); done {
+		return code
 	}
 	if wrong := demoFault(*endpoints, *chats, *duration, fs.Args()); wrong != "" {
 		fmt.Fprintf(stderr, "pointsman demo: %s\n", wrong)
@@ -172,12 +172,4 @@ func report(ctx context.Context, stdout io.Writer, g *Gateway, load *demoLoad) {
 			fmt.Fprintln(stdout)
 		}
 	}
-}
-
-// usageCode is the exit code after flags were not understood: asking for help is no fault.
-func usageCode(err error) int {
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
-	return 2
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"pointsman.dev/pointsman/internal/command"
 	"pointsman.dev/pointsman/internal/pool"
 )
 
@@ -27,14 +28,14 @@ const (
 // Explain asks a running gateway why a recent request went to its endpoint and prints every gate and every cost term.
 // It returns 1 when the gateway does not answer or does not remember the request, and 2 when it was called wrongly.
 func Explain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("explain", flag.ContinueOnError)
+	fs := flag.NewFlagSet("pointsman explain", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	adminURL := fs.String("admin", "http://127.0.0.1:9090", "the gateway's admin `URL`")
 	all := fs.Bool("all", false, "print every endpoint, not the best "+strconv.Itoa(explainShown))
 	raw := fs.Bool("json", false, "print the answer as JSON")
-	fs.Usage = func() { explainUsage(fs, stderr) }
-	if err := fs.Parse(args); err != nil {
-		return usageCode(err)
+	fs.Usage = func() { explainUsage(fs) }
+	if code, done := command.Parse(fs, args, stdout); done {
+		return code
 	}
 	if fs.NArg() > 1 {
 		fmt.Fprintf(stderr, "pointsman explain: one request id at most, but there are %d\n", fs.NArg())
@@ -64,8 +65,8 @@ func writeOut(stdout, stderr io.Writer, text []byte) int {
 	return 0
 }
 
-func explainUsage(fs *flag.FlagSet, w io.Writer) {
-	fmt.Fprint(w, `Usage: pointsman explain [--admin URL] [--all] [--json] [REQUEST_ID]
+func explainUsage(fs *flag.FlagSet) {
+	fmt.Fprint(fs.Output(), `Usage: pointsman explain [--admin URL] [--all] [--json] [REQUEST_ID]
 
 Says why a request went to its endpoint, and to each one before it, in order. Without an id: the latest request. The id is in the answer's header
 x-pointsman-request-id and in the access log. The gateway remembers the last few thousand picks.

@@ -186,13 +186,15 @@ func TestExplainErrors(t *testing.T) {
 		{[]string{"--admin", "http://127.0.0.1:1"}, 1, "connection refused (is the gateway running"},
 		{[]string{"--admin", "::nonsense"}, 1, "not a URL like http://127.0.0.1:9090"},
 		{[]string{"a", "b"}, 2, "one request id at most"},
-		{[]string{"--nope"}, 2, "flag provided but not defined"},
-		{[]string{"--help"}, 0, "Usage: pointsman explain"},
+		{[]string{"--nope"}, 2, "there is no flag --nope (see pointsman explain --help)"},
 	} {
 		code, _, stderr := runExplain(t, c.args...)
 		if code != c.code || !strings.Contains(stderr, c.want) {
 			t.Errorf("%v: code %d, %q; want %d, %q", c.args, code, stderr, c.code, c.want)
 		}
+	}
+	if code, help, stderr := runExplain(t, "--help"); code != 0 || stderr != "" || !strings.HasPrefix(help, "Usage: pointsman explain") {
+		t.Errorf("--help: code %d, %q, stderr %q", code, help, stderr)
 	}
 	code, out, _ := runExplain(t, "--admin", strings.TrimPrefix(s.URL, "http://"), "--json")
 	var got pool.Explanation

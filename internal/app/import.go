@@ -9,17 +9,18 @@ import (
 	"io/fs"
 	"os"
 
+	"pointsman.dev/pointsman/internal/command"
 	"pointsman.dev/pointsman/internal/importer"
 )
 
 // Import writes the configuration of other gateways as a pointsman.yaml, to stdout or to a file, and what has no place in it
 // to stderr. It returns 1 when a file cannot be imported and 2 when it was called wrongly.
 func Import(_ context.Context, args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("import", flag.ContinueOnError)
+	flags := flag.NewFlagSet("pointsman import", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	out := flags.String("out", "", "write the configuration to this `file`, which must not exist")
 	flags.Usage = func() {
-		fmt.Fprint(stderr, `Usage: pointsman import [--out FILE] FILE...
+		fmt.Fprint(flags.Output(), `Usage: pointsman import [--out FILE] FILE...
 
 Reads what other gateways and routers are configured with and writes the same as a pointsman.yaml. What was in the files and has no
 place in it is listed on standard error, each with its line and why. Name files that belong together in one call; - is standard input.
@@ -34,8 +35,8 @@ Flags:
 `)
 		flags.PrintDefaults()
 	}
-	if err := flags.Parse(args); err != nil {
-		return usageCode(err)
+	if code, done := command.Parse(flags, args, stdout); done {
+		return code
 	}
 	if flags.NArg() == 0 {
 		fmt.Fprintln(stderr, "pointsman import: name at least one file")

@@ -26,8 +26,8 @@ func networkPolicy(_ context.Context, args []string, stdout, stderr io.Writer) i
 		namespace: "models", pods: manifests.Labels{"app.kubernetes.io/name": "pointsman"}, home: "models",
 	}
 	flags := p.flagSet(stderr)
-	if err := flags.Parse(args); err != nil {
-		return usageCode(err)
+	if code, done := command.Parse(flags, args, stdout); done {
+		return code
 	}
 	if flags.NArg() > 0 {
 		fmt.Fprintf(stderr, "pointsman manifests network-policy: %q is no flag\n", flags.Arg(0))
@@ -58,7 +58,7 @@ type policyFlags struct {
 }
 
 func (p *policyFlags) flagSet(stderr io.Writer) *flag.FlagSet {
-	fs := flag.NewFlagSet("manifests network-policy", flag.ContinueOnError)
+	fs := flag.NewFlagSet("pointsman manifests network-policy", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	labels := func(dst *manifests.Labels) func(string) error {
 		return func(s string) (err error) { *dst, err = manifests.ParseLabels(s); return err }
@@ -85,7 +85,7 @@ func (p *policyFlags) flagSet(stderr io.Writer) *flag.FlagSet {
 	fs.IntVar(&p.extProc, "extproc-port", 9002, "`port` of the gateway that Envoy asks; only with --envoy")
 	fs.IntVar(&p.peers, "peers-port", 9091, "`port` on which replicas of the gateway tell each other their picks; 0: none")
 	fs.Usage = func() {
-		fmt.Fprint(stderr, `Usage: pointsman manifests network-policy [flags] | kubectl apply -f -
+		fmt.Fprint(fs.Output(), `Usage: pointsman manifests network-policy [flags] | kubectl apply -f -
 
 Network policies: one per pool lets the gateway and Prometheus, and nobody else, connect to the model servers; one lets everybody connect
 to the gateway's API, Prometheus to its metrics, and its replicas to each other. Labels are name=value,name=value.

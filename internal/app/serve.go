@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"pointsman.dev/pointsman/internal/command"
 	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/proxy"
 )
@@ -24,16 +25,16 @@ func (u *urls) String() string     { return fmt.Sprint([]string(*u)) }
 func (u *urls) Set(s string) error { *u = append(*u, s); return nil }
 
 // Serve runs the gateway until SIGTERM or SIGINT, and loads the configuration again at SIGHUP or when its file changed.
-func Serve(ctx context.Context, args []string, _, stderr io.Writer) int {
+func Serve(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var f config.Flags
-	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
+	fs := flag.NewFlagSet("pointsman serve", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.StringVar(&f.Config, "config", "", "configuration `file`; without one, --endpoint says all that is needed")
 	fs.Var((*urls)(&f.Endpoints), "endpoint", "`URL` of a model server, http://host:port; repeat it for each")
 	fs.StringVar(&f.Listen, "listen", "", "`address` of the API (default 0.0.0.0:8080)")
 	fs.StringVar(&f.Admin, "admin", "", "`address` of the dashboard, /metrics, /healthz and /readyz (default 127.0.0.1:9090)")
 	fs.Usage = func() {
-		fmt.Fprint(stderr, `Usage: pointsman serve [--config FILE] [--endpoint URL]... [--listen ADDR] [--admin ADDR]
+		fmt.Fprint(fs.Output(), `Usage: pointsman serve [--config FILE] [--endpoint URL]... [--listen ADDR] [--admin ADDR]
 
 Runs the gateway. Two vLLM servers need nothing but their addresses:
 
@@ -47,8 +48,8 @@ Flags:
 `)
 		fs.PrintDefaults()
 	}
-	if err := fs.Parse(args); err != nil {
-		return usageCode(err)
+	if code, done := command.Parse(fs, args, stdout); done {
+		return code
 	}
 	if fs.NArg() > 0 {
 		fmt.Fprintf(stderr, "pointsman serve: unexpected argument %q (endpoints are given with --endpoint)\n", fs.Arg(0))

@@ -80,12 +80,12 @@ func (s setting) String() string {
 
 func compare(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var o options
-	fs := flag.NewFlagSet("compare", flag.ContinueOnError)
+	fs := flag.NewFlagSet("pointsman sim compare", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	o.flags(fs)
 	exchange := fs.String("exchange", "", "with --gateways: how late a gateway learns of the others' picks, as a `duration`, or blind")
-	fs.Usage = func() { compareUsage(fs, stderr) }
-	if code, done := parsed(fs, args); done {
+	fs.Usage = func() { compareUsage(fs, fs.Output()) }
+	if code, done := parsed(fs, args, stdout); done {
 		return code
 	}
 	if err := o.check(*exchange); err != nil {

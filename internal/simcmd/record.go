@@ -11,11 +11,11 @@ import (
 
 // record turns access records into an anonymous trace.
 func record(_ context.Context, args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("record", flag.ContinueOnError)
+	fs := flag.NewFlagSet("pointsman sim record", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	pool := fs.String("pool", "", "only the requests of this `pool`")
 	fs.Usage = func() {
-		fmt.Fprint(stderr, `Usage: pointsman sim record ACCESS.jsonl [flags] > trace.jsonl
+		fmt.Fprint(fs.Output(), `Usage: pointsman sim record ACCESS.jsonl [flags] > trace.jsonl
 
 Turns access records (log: {format: json, prefix_hashes: true}) into a trace that can be given away: per request the time since
 the first one, the lengths of prompt and answer, and salted hashes of pieces of the prompt. No name, address, model or wall time.
@@ -24,7 +24,7 @@ Flags:
 `)
 		fs.PrintDefaults()
 	}
-	names, code, done := mixed(fs, args)
+	names, code, done := mixed(fs, args, stdout)
 	if done {
 		return code
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"pointsman.dev/pointsman/internal/command"
 	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/engine"
 	"pointsman.dev/pointsman/internal/route"
@@ -52,12 +53,12 @@ type what struct {
 
 func runTrace(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var w what
-	fs := flag.NewFlagSet("run", flag.ContinueOnError)
+	fs := flag.NewFlagSet("pointsman sim run", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	w.flags(fs)
 	exchange := fs.String("exchange", "", "with --gateways: how late a gateway learns of the others' picks, as a `duration`, or blind (default 0s)")
-	fs.Usage = func() { runUsage(fs, stderr) }
-	names, code, done := mixed(fs, args)
+	fs.Usage = func() { runUsage(fs, fs.Output()) }
+	names, code, done := mixed(fs, args, stdout)
 	if done {
 		return code
 	}
@@ -78,9 +79,9 @@ func runTrace(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 }
 
 // mixed parses flags that may stand before, between and after other words, and returns those.
-func mixed(fs *flag.FlagSet, args []string) (words []string, code int, done bool) {
+func mixed(fs *flag.FlagSet, args []string, stdout io.Writer) (words []string, code int, done bool) {
 	for {
-		if code, done := parse(fs, args); done {
+		if code, done := command.Parse(fs, args, stdout); done {
 			return nil, code, true
 		}
 		if fs.NArg() == 0 {

@@ -192,7 +192,7 @@ func TestRunMadeUp(t *testing.T) {
 
 // The help lists every flag, and its examples run.
 func TestRunHelp(t *testing.T) {
-	code, _, help := run(t, "run", "--help")
+	code, help, _ := run(t, "run", "--help")
 	if code != 0 {
 		t.Fatalf("code %d", code)
 	}

@@ -4,7 +4,6 @@ package simcmd
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -33,40 +32,6 @@ Every command answers --help. The same seed gives the same bytes.`,
 	return set.Main(ctx, args, stdout, stderr)
 }
 
-// parse is fs.Parse that says in one line what is wrong, not in a page of help; done says that the command ends here with code.
-func parse(fs *flag.FlagSet, args []string) (code int, done bool) {
-	out, usage := fs.Output(), fs.Usage
-	fs.SetOutput(io.Discard)
-	fs.Usage = func() {}
-	err := fs.Parse(args)
-	fs.SetOutput(out)
-	fs.Usage = usage
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		usage()
-		return 0, true
-	case err != nil:
-		fmt.Fprintf(out, "pointsman sim %s: %s (see pointsman sim %s --help)\n", fs.Name(), inWords(fs, err), fs.Name())
-		return 2, true
-	}
-	return 0, false
-}
-
-// inWords says what is wrong with a flag, and which one may have been meant.
-func inWords(fs *flag.FlagSet, err error) string {
-	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
-	if !unknown {
-		return strings.Replace(err.Error(), "for flag -", "for --", 1)
-	}
-	var names []string
-	fs.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
-	near := strings.ReplaceAll(config.Closest(name, under(names)), "_", "-")
-	if near == "" {
-		return "there is no flag --" + name
-	}
-	return "there is no flag --" + name + ": did you mean --" + near + "?"
-}
-
 // noSuch says that there is no such thing, and which may have been meant.
 func noSuch(kind, name string, known []string) error {
 	for i, n := range under(known) {
@@ -87,12 +52,12 @@ func under(names []string) []string {
 }
 
 // parsed parses the flags of a command that takes nothing else.
-func parsed(fs *flag.FlagSet, args []string) (code int, done bool) {
-	if code, done := parse(fs, args); done {
+func parsed(fs *flag.FlagSet, args []string, stdout io.Writer) (code int, done bool) {
+	if code, done := command.Parse(fs, args, stdout); done {
 		return code, true
 	}
 	if fs.NArg() > 0 {
-		fmt.Fprintf(fs.Output(), "pointsman sim %s: %q is not a flag\n", fs.Name(), fs.Arg(0))
+		fmt.Fprintf(fs.Output(), "%s: %q is not a flag\n", fs.Name(), fs.Arg(0))
 		return 2, true
 	}
 	return 0, false

@@ -79,7 +79,7 @@ func TestHelp(t *testing.T) {
 	if code, out, _ := run(t, "--help"); code != 0 || !strings.Contains(out, "compare") {
 		t.Errorf("code %d: %s", code, out)
 	}
-	code, _, errs := run(t, "compare", "--help")
+	code, errs, _ := run(t, "compare", "--help")
 	if code != 0 {
 		t.Errorf("code %d", code)
 	}
