@@ -219,9 +219,6 @@ func (x *stream) finish() []byte {
 		x.settle()
 		return nil
 	}
-	if a.Tap.NoChoices() {
-		x.Result.Drain = true // its answer in place of one
-	}
 	return x.cut(flight.EndedEarly("upstream_eof"), telemetry.OutcomeCut, false)
 }
 
@@ -250,6 +247,9 @@ func (x *stream) refused() {
 func (x *stream) cut(e *llmapi.Error, outcome string, ours bool) []byte {
 	x.answer.Count()
 	x.Result.Status = x.answer.Status
+	if t := x.answer.Tap; t != nil && t.NoChoices() {
+		x.Result.Drain = true // a draining engine's answer in place of one
+	}
 	x.answer.cut = true
 	last := x.answer.Cut(e, outcome, e.Message, ours)
 	x.settle()

@@ -41,8 +41,13 @@ type rig struct {
 // newRig starts a processor whose one pool has these endpoints (host:port), each with a queue and a share of used KV memory.
 func newRig(t testing.TB, endpoints []endpoint, change ...func(*Config)) *rig {
 	t.Helper()
+	return newRigOf(t, pool.Config{Name: "p"}, endpoints, change...)
+}
+
+func newRigOf(t testing.TB, of pool.Config, endpoints []endpoint, change ...func(*Config)) *rig {
+	t.Helper()
 	r := &rig{t: t, records: make(records.Channel, 4096)}
-	r.pool = pool.New(pool.Config{Name: "p"}, nil, nil)
+	r.pool = pool.New(of, nil, nil)
 	targets := make([]discover.Target, len(endpoints))
 	for i, e := range endpoints {
 		targets[i].URL = "http://" + e.addr
