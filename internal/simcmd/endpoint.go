@@ -129,6 +129,9 @@ func bypassed(do sim.Workload, sets []config.SimEndpoint) sim.Workload {
 	}
 }
 
+// mostBlocks is how many KV blocks an endpoint may have: its memory is taken before the first request, some 60 bytes each.
+const mostBlocks = 1 << 22
+
 // checkEngine fills in the engine of an ordinary endpoint.
 func (w *what) checkEngine() error {
 	p, ok := engine.ProfileByName(w.profile)
@@ -143,6 +146,9 @@ func (w *what) checkEngine() error {
 		if n.v < n.least || n.v > 1<<30 {
 			return fmt.Errorf("--%s %d is outside %d to %d", n.name, n.v, n.least, 1<<30)
 		}
+	}
+	if n := w.tokens / w.engine.BlockSize; n > mostBlocks {
+		return fmt.Errorf("--kv-tokens %d are %d blocks of %d, more than %d", w.tokens, n, w.engine.BlockSize, mostBlocks)
 	}
 	w.engine.Profile, w.engine.Blocks = p, w.tokens/w.engine.BlockSize+1
 	return w.engine.Validate()

@@ -14,6 +14,8 @@ func runExamples() []string {
 	return []string{
 		"# would one replica less do? the page shows why not",
 		"pointsman sim run access.jsonl --endpoints 4,5,6 --html out.html",
+		"# what if: a change against what there is, each in one more row",
+		"pointsman sim run access.jsonl --if endpoints=5 --if prefix-caching=false --if gateways=3 --if endpoint=0:speed=0.5",
 		"# half as much traffic again, with the gates off",
 		"pointsman sim run access.jsonl --rate 1.5 --gates off",
 		"# one slow server with half the memory, two that are added after a minute, one of them with a warm cache",
@@ -36,7 +38,7 @@ func flagGroups() [][]string {
 		{"The endpoints", "endpoints", "profile", "kv-tokens", "block-size", "max-num-seqs", "max-num-batched-tokens", "prefix-caching", "endpoint", "down"},
 		{"The gateway", "policy", "compare", "gates", "when-full", "gateways", "exchange", "report", "report-delay", "report-loss"},
 		{"What is good", "ttft", "long-ttft", "long-prompt", "tpot"},
-		{"Runs and output", "seeds", "first-seed", "html", "json"},
+		{"Runs and output", "if", "seeds", "first-seed", "html", "json"},
 	}
 }
 

@@ -18,7 +18,7 @@ func record(_ context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(fs.Output(), `Usage: pointsman sim record ACCESS.jsonl [flags] > trace.jsonl
 
 Turns access records (log: {format: json, prefix_hashes: true}) into a trace that can be given away: per request the time since
-the first one, the lengths of prompt and answer, and salted hashes of pieces of the prompt. No name, address, model or wall time.
+the first one, the exact lengths of prompt and answer, and salted hashes of pieces of the prompt. No name, address, model or wall time.
 
 Flags:
 `)

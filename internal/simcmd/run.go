@@ -41,8 +41,11 @@ type what struct {
 	reports   sim.Reports
 	gateways  int
 	exchange  time.Duration // negative: blind
+	lateness  string        // as it was written
 	patience  time.Duration
 	endpoint  words
+	ifs       words
+	others    []*what // what they make of this one
 	down      string
 	sets      []config.SimEndpoint // what --endpoint and --down say
 	seeds     int
@@ -53,23 +56,8 @@ type what struct {
 
 func runTrace(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var w what
-	fs := flag.NewFlagSet("pointsman sim run", flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	w.flags(fs)
-	exchange := fs.String("exchange", "", "with --gateways: how late a gateway learns of the others' picks, as a `duration`, or blind (default 0s)")
-	fs.Usage = func() { runUsage(fs, fs.Output()) }
-	names, code, done := mixed(fs, args, stdout)
-	if done {
+	if code, done := w.read(args, stdout, stderr); done {
 		return code
-	}
-	if len(names) != 1 {
-		fmt.Fprintf(stderr, "pointsman sim run: %d traces are named, want one\n", len(names))
-		return 2
-	}
-	w.workload = names[0]
-	if err := w.check(*exchange); err != nil {
-		fmt.Fprintf(stderr, "pointsman sim run: %v\n", err)
-		return 2
 	}
 	if err := w.run(ctx, stdout, stderr); err != nil {
 		fmt.Fprintf(stderr, "pointsman sim run: %v\n", err)
@@ -118,8 +106,10 @@ func (w *what) flags(fs *flag.FlagSet) {
 	fs.DurationVar(&w.reports.Delay, "report-delay", 0, "`time` between what a report shows and its arrival (default 0s)")
 	fs.Float64Var(&w.reports.Loss, "report-loss", 0, "`share` of the reports that never arrive, 0 to below 1 (default 0)")
 	fs.IntVar(&w.gateways, "gateways", 1, "`replicas` of the gateway, every request to a random one")
+	fs.StringVar(&w.lateness, "exchange", "", "with --gateways: how late a gateway learns of the others' picks, as a `duration`, or blind (default 0s)")
 	fs.DurationVar(&w.patience, "patience", 0, "`time` after which clients go away whose answer is not complete (default: they stay)")
 	fs.Var(&w.endpoint, "endpoint", "what is different at one endpoint or a range, as in `0:speed=0.5,ranks=2`; may be repeated")
+	fs.Var(&w.ifs, "if", "compare with the same run but for other flags, as in `\"gateways=3 exchange=blind\"`; may be repeated")
 	fs.StringVar(&w.down, "down", "", "short for --endpoint with down=: `0:30s-90s,2:45s`")
 	fs.IntVar(&w.seeds, "seeds", 1, "runs per policy, each with a `number` of its own")
 	fs.Uint64Var(&w.first, "first-seed", 1, "the first of these `numbers`")
@@ -140,12 +130,12 @@ func (w *what) fleets() ([]int, error) {
 	return out, nil
 }
 
-func (w *what) check(exchange string) error {
+func (w *what) check() error {
 	fleets, err := w.fleets()
 	if err != nil {
 		return err
 	}
-	if w.exchange, err = lateness(exchange); err != nil {
+	if w.exchange, err = lateness(w.lateness); err != nil {
 		return err
 	}
 	if err := w.readEndpoints(); err != nil {
@@ -245,18 +235,13 @@ func (w *what) variants() ([]variant, error) {
 }
 
 func (w *what) run(ctx context.Context, stdout, stderr io.Writer) error {
-	variants, err := w.variants()
+	if err := writable(w.html); err != nil {
+		return err
+	}
+	src, variants, runs, err := w.rows()
 	if err != nil {
 		return err
 	}
-	if err = writable(w.html); err != nil {
-		return err
-	}
-	src, err := w.source()
-	if err != nil {
-		return err
-	}
-	runs := w.runs(src, variants)
 	results, err := w.all(ctx, runs, stderr)
 	if err != nil && !errors.As(err, new(interrupted)) {
 		return err
@@ -278,11 +263,15 @@ func (w *what) report(src *source, variants []variant, runs []*oneRun, results [
 	if src.trace == nil {
 		rep.SLO = report.SLO{TPOT: w.tpot.Seconds()} // each class has its own
 	}
+	if len(w.others) > 0 {
+		rep.Base = asGiven
+	}
 	for i, v := range variants {
 		if of := results[i*w.seeds : (i+1)*w.seeds]; ended(of) {
 			rep.Add(v.name, v.policy.Source, of, runs[i*w.seeds].rec.Series())
 		}
 	}
+	rep.Finish()
 	return rep
 }
 

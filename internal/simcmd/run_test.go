@@ -99,7 +99,7 @@ func TestRunWrongUsage(t *testing.T) {
 		{"run", "a", "--block-size", "0"}, {"run", "a", "--down", "4:1s-2s"}, {"run", "a", "--down", "0:2s-1s"}, {"run", "a", "--down", "0"}, {"run", "a", "--nonsense"},
 		{"run", "a", "--endpoint", "4:speed=2"}, {"run", "a", "--endpoint", "0:sped=2"}, {"run", "a", "--endpoint", "0:join=9s,leave=2s"}, {"run", "a", "--endpoints", "2,6", "--endpoint", "3:ranks=2"},
 		{"run", "a", "--gateways", "0"}, {"run", "a", "--exchange", "soon"}, {"run", "a", "--report-loss", "1"}, {"run", "a", "--report-delay", "-1s"}, {"run", "a", "--patience", "-1s"},
-		{"run", "a", "--max-num-seqs", "0"}, {"run", "a", "--max-num-batched-tokens", "0"}, {"run", "a", "--kv-tokens", "15"}, {"run", "a", "--kv-tokens", "9999999999"},
+		{"run", "a", "--max-num-seqs", "0"}, {"run", "a", "--max-num-batched-tokens", "0"}, {"run", "a", "--kv-tokens", "15"}, {"run", "a", "--kv-tokens", "9999999999"}, {"run", "a", "--kv-tokens", "99999999", "--block-size", "1"},
 		{"run", "a", "--exchange", "1s"}, {"run", "a", "--long-prompt", "-1"}, {"record"}, {"record", "a", "b"},
 	} {
 		if code, out, errs := run(t, args...); code != 2 || out != "" || errs == "" {
@@ -141,6 +141,48 @@ func TestRunSaysWhatIsOdd(t *testing.T) {
 		if code != 0 || !strings.Contains(out, c.want) {
 			t.Errorf("%s: code %d, %q is not in\n%s%s", c.args, code, c.want, out, errs)
 		}
+	}
+}
+
+// One command says what a change would do: a row for what there is, one for each --if, and a sentence for each.
+func TestRunIf(t *testing.T) {
+	log := accessLog(t)
+	code, out, errs := run(t, "run", log, "--endpoints", "2", "--if", "prefix-caching=false", "--if", "--endpoints=1 endpoint=0:speed=0.5", "--json")
+	if code != 0 {
+		t.Fatalf("code %d: %s", code, errs)
+	}
+	var r report.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	by := map[string]*report.Policy{}
+	for i := range r.Lines {
+		by[r.Lines[i].Name] = &r.Lines[i]
+	}
+	base, cold, slow := by["as given"], by["if prefix-caching=false"], by["if --endpoints=1 endpoint=0:speed=0.5"]
+	if base == nil || cold == nil || slow == nil || r.Base != "as given" {
+		t.Fatalf("base %q, %v", r.Base, by)
+	}
+	if base.EngineHits == 0 || cold.EngineHits != 0 || len(base.Endpoints) != 2 || len(slow.Endpoints) != 1 || slow.Overall.TPOT.P50 < 1.5*base.Overall.TPOT.P50 {
+		t.Errorf("%+v\n%+v\n%+v", base, cold, slow)
+	}
+	if len(r.Answer) != 3 || !strings.Contains(strings.Join(r.Answer, "\n"), "if prefix-caching=false: ") {
+		t.Errorf("%q", r.Answer)
+	}
+	plain := lines(t, "run", log, "--endpoints", "2")
+	if plain.Lines[0].Overall != base.Overall {
+		t.Errorf("beside others it is %+v, alone %+v", base.Overall, plain.Lines[0].Overall)
+	}
+	for _, c := range []struct{ flag, want string }{
+		{"gates", `--if "gates": "gates" is not FLAG=VALUE`}, {"", "it is empty"}, {"json=true", "--json holds for all rows"}, {"gats=off", "did you mean --gates?"},
+		{"endpoints=0", `--if "endpoints=0": --endpoints "0"`}, {"exchange=1s", `--if "exchange=1s": --exchange without --gateways`},
+	} {
+		if code, out, errs := run(t, "run", log, "--if", c.flag); code != 2 || out != "" || !strings.Contains(errs, c.want) {
+			t.Errorf("%s: code %d, %q, %q", c.flag, code, out, errs)
+		}
+	}
+	if code, _, errs := run(t, "run", log, "--if", "gates=off", "--compare"); code != 1 || !strings.Contains(errs, "--if compares single rows") {
+		t.Errorf("code %d, %q", code, errs)
 	}
 }
 

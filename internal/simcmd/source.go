@@ -31,6 +31,11 @@ func (w *what) source() (*source, error) {
 	if err != nil {
 		return nil, err
 	}
+	return w.placed(s)
+}
+
+// placed adds what is said of single endpoints.
+func (w *what) placed(s *source) (*source, error) {
 	fleets, err := w.fleets()
 	if err != nil {
 		return nil, err

@@ -110,12 +110,15 @@ func minutes(seconds float64) string {
 
 // lineDetails shows how the endpoints shared the work under one policy.
 func (r *Report) lineDetails(b *strings.Builder, p *Policy, open bool) {
-	attr := ""
+	attr, under := "", "under "
+	if r.Base != "" {
+		under = "" // "as given", "if gates=off"
+	}
 	if open {
 		attr = ` open=""`
 	}
-	fmt.Fprintf(b, `<details%s><summary>Endpoints under %s <small>the busiest computes %.2f times as long as the mean</small></summary>`,
-		attr, html.EscapeString(p.Name), p.Imbalance)
+	fmt.Fprintf(b, `<details%s><summary>Endpoints %s%s <small>the busiest computes %.2f times as long as the mean</small></summary>`,
+		attr, under, html.EscapeString(p.Name), p.Imbalance)
 	if s := p.Series; s != nil && len(s.Endpoints) > 0 {
 		running, waiting, out := 0.0, 0.0, 0.0
 		for i := range s.Endpoints {

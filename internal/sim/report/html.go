@@ -37,6 +37,17 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		fmt.Fprintf(&b, "<div><dt>%s</dt><dd>%s</dd></div>", esc(f.Name), esc(f.Value))
 	}
 	b.WriteString("</dl>\n")
+	if len(r.Answer) > 0 {
+		b.WriteString(`<section class="answer">`)
+		for _, s := range r.Answer {
+			verdict, figures, more := strings.Cut(s, ". ")
+			if more {
+				verdict += "."
+			}
+			fmt.Fprintf(&b, "<p><b>%s</b> %s</p>", esc(verdict), esc(figures))
+		}
+		b.WriteString("</section>\n")
+	}
 	r.tiles(&b)
 	r.bars(&b)
 	r.table(&b)
@@ -55,7 +66,12 @@ func (r *Report) WriteHTML(w io.Writer) error {
 // own is the index of the line that the page is about: the gateway's own policy, else the best.
 func (r *Report) own() int {
 	for i := range r.Lines {
-		if strings.HasSuffix(r.Lines[i].Name, sim.Ours().Name) {
+		if r.Base != "" && r.Lines[i].Name == r.Base {
+			return i
+		}
+	}
+	for i := range r.Lines {
+		if r.Base == "" && strings.HasSuffix(r.Lines[i].Name, sim.Ours().Name) {
 			return i
 		}
 	}

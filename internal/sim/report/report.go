@@ -19,7 +19,9 @@ type Report struct {
 	Seeds    int      `json:"seeds"`
 	First    uint64   `json:"first_seed"`
 	SLO      SLO      `json:"slo"`
-	Lines    []Policy `json:"policies"` // best goodput first
+	Base     string   `json:"base,omitempty"` // name of the line that the others are changes of
+	Answer   []string `json:"answer"`         // what the lines say, in sentences; Finish fills it in
+	Lines    []Policy `json:"policies"`       // best goodput first
 }
 
 // Fact is a row of what was simulated.
@@ -151,6 +153,9 @@ func (r *Report) Add(name, source string, results []*sim.Result, series *Series)
 	r.Lines = append(r.Lines, p)
 	slices.SortStableFunc(r.Lines, func(a, b Policy) int { return cmp.Compare(b.Mean, a.Mean) })
 }
+
+// Finish fills in the Answer when every line was added.
+func (r *Report) Finish() { r.Answer = r.answer() }
 
 func merge(into, c *sim.Class) {
 	into.Requests += c.Requests

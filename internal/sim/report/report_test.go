@@ -37,6 +37,7 @@ func some(t *testing.T) *Report {
 		}
 		r.Add(p.Name, p.Source, results, series)
 	}
+	r.Finish()
 	return r
 }
 
@@ -98,7 +99,7 @@ func TestHTML(t *testing.T) {
 			t.Errorf("%q is in the page", bad)
 		}
 	}
-	for _, want := range []string{"viewport", "prefers-color-scheme", "chat &lt;b&gt;&amp;", "Time to first token", "Endpoints under pointsman", "long prompts", "requests; "} {
+	for _, want := range []string{"viewport", "prefers-color-scheme", "chat &lt;b&gt;&amp;", "Time to first token", "Endpoints under pointsman", `<section class="answer"><p><b>`, "long prompts", "requests; "} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not in the page", want)
 		}

@@ -26,6 +26,13 @@ func (r *Report) WriteText(w io.Writer) error {
 	for _, f := range r.Facts {
 		fmt.Fprintf(&b, "%-*s %s\n", width, f.Name, f.Value)
 	}
+	for i, s := range r.Answer {
+		name := ""
+		if i == 0 {
+			name = "answer"
+		}
+		fmt.Fprintf(&b, "%-*s %s\n", width, name, s)
+	}
 	b.WriteString("\n")
 	columns(&b, r.rows())
 	b.WriteString("\n")
