@@ -122,7 +122,7 @@ func TestCheckReadsEndpointsFiles(t *testing.T) {
 	}
 	_, err := Check(path)
 	want := path + `:4:21: pools[2].file: "none": there is no such file; serve waits for it, and has no endpoints until then; a relative path starts at the configuration's folder` + "\n" +
-		filepath.Join(dir, "bad") + `:2:1: "10.0.0.4": a URL starts with http:// or https://; write http://10.0.0.4:80`
+		filepath.Join(dir, "bad") + `:2:1: "10.0.0.4": a URL starts with http:// or https://; write http://10.0.0.4:8000`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -20,8 +20,20 @@ func (d *decoder) endpoint(v value, dst *string) bool {
 		d.failShowing(v, redactURL(v.text), rule, hint)
 		return false
 	}
+	if !hasPort(v.text) && strings.HasSuffix(canonical, ":80") {
+		d.warn(v, "no port, so it is 80, and vLLM listens on 8000 unless told otherwise", "write "+strings.TrimSuffix(canonical, "80")+"8000, or "+canonical+" if that is meant")
+	}
 	*dst = canonical
 	return true
+}
+
+// hasPort says whether an endpoint's URL, with or without scheme, names its port.
+func hasPort(raw string) bool {
+	if _, rest, ok := strings.Cut(raw, "://"); ok {
+		raw = rest
+	}
+	u, err := url.Parse("http://" + raw)
+	return err != nil || u.Port() != ""
 }
 
 // parseEndpoint returns the canonical form, or the rule that is broken and a hint. The texts hold nothing of a user name,
@@ -97,6 +109,9 @@ func hostRule(host, scheme, port string) (rule, hint string) {
 // bareHint guesses for a URL without a scheme.
 func bareHint(raw string) string {
 	if canonical, rule, _ := parseEndpoint("http://" + raw); rule == "" && !holdsSecret(raw) {
+		if !hasPort(raw) {
+			return "write " + strings.TrimSuffix(canonical, "80") + "8000"
+		}
 		return "write " + canonical
 	}
 	return "like http://10.0.0.3:8000"

@@ -285,22 +285,29 @@ func (d *decoder) poolName(v value, dst *string) {
 	if !d.str(v, &name) {
 		return
 	}
-	for i, r := range name {
-		alnum := r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
-		if !alnum && (i == 0 || r != '-' && r != '_' && r != '.') {
-			hint := "like chat-8k"
-			if r >= 'A' && r <= 'Z' && !looksSecret(name) {
-				hint = "write " + clip(strings.ToLower(name))
-			}
-			d.fail(v, "a pool's name has lower case letters, digits, '-', '_' and '.', and starts with a letter or digit", hint)
-			return
+	if !isPoolName(name) {
+		hint := "like chat-8k"
+		if fixed := strings.ReplaceAll(strings.ToLower(name), " ", "-"); isPoolName(fixed) && !looksSecret(name) {
+			hint = "write " + clip(fixed)
 		}
+		d.fail(v, "a pool's name has lower case letters, digits, '-', '_' and '.', and starts with a letter or digit", hint)
+		return
 	}
 	if len(name) > 63 {
 		d.fail(v, "a pool's name has at most 63 characters", "it is a metric label: keep it short")
 		return
 	}
 	*dst = name
+}
+
+func isPoolName(name string) bool {
+	for i, r := range name {
+		alnum := r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
+		if !alnum && (i == 0 || r != '-' && r != '_' && r != '.') {
+			return false
+		}
+	}
+	return true
 }
 
 func (d *decoder) modelName(v value, dst *string) {

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"pointsman.dev/pointsman/internal/spelling"
 )
 
 // A Kind is a family of API paths that share a body format.
@@ -182,11 +184,22 @@ func unknownPath(path string) *Error {
 	e := &Error{Status: http.StatusNotFound, Reason: ReasonNotFound, Message: "there is no such path"}
 	// A base URL that ends in a slash is the usual slip.
 	plain := strings.ToLower(strings.TrimRight(strings.ReplaceAll(path, "//", "/"), "/"))
+	paths := make([]string, len(routes))
 	for i := range routes {
-		if p := routes[i].path; plain == p || "/v1"+plain == p || plain == "/v1"+p {
+		p := routes[i].path
+		if plain == p || "/v1"+plain == p || plain == "/v1"+p {
 			e.Message += "; did you mean " + p + "?"
-			break
+			return e
 		}
+		paths[i] = p
+	}
+	switch plain {
+	case "/health", "/healthz", "/readyz", "/livez", "/metrics":
+		e.Message += ": health and metrics are at the admin address"
+		return e
+	}
+	if near := spelling.Name(plain, paths); near != "" {
+		e.Message += "; did you mean " + near + "?"
 	}
 	return e
 }

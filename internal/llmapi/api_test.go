@@ -197,8 +197,13 @@ func FuzzLookup(f *testing.F) {
 }
 
 func TestLookupHint(t *testing.T) {
-	for _, p := range []string{"//v1/chat/completions", "/v1/chat/completions/", "/chat/completions", "/v1/v1/chat/completions", "/V1/Chat/Completions"} {
+	for _, p := range []string{"//v1/chat/completions", "/v1/chat/completions/", "/chat/completions", "/v1/v1/chat/completions", "/V1/Chat/Completions", "/v1/chat/completion", "/v1/chat/complitions"} {
 		if _, err := Lookup("POST", p); err == nil || err.Status != 404 || !strings.HasSuffix(err.Message, "did you mean /v1/chat/completions?") {
+			t.Errorf("%s: %v", p, err)
+		}
+	}
+	for _, p := range []string{"/health", "/metrics", "/healthz/"} {
+		if _, err := Lookup("GET", p); err == nil || err.Message != "there is no such path: health and metrics are at the admin address" {
 			t.Errorf("%s: %v", p, err)
 		}
 	}

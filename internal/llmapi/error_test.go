@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -220,6 +221,29 @@ func TestEngineBusyOthers(t *testing.T) {
 	} {
 		if got := EngineBusy(tt.status, []byte(tt.body)); got != tt.want {
 			t.Errorf("%d %s: %v, want %v", tt.status, tt.body, got, tt.want)
+		}
+	}
+}
+
+// TestReasonsAreDocumented: whoever has a reason in hand finds it in the page that says what to do.
+func TestReasonsAreDocumented(t *testing.T) {
+	code, err := os.ReadFile("error.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := regexp.MustCompile(`(?m)^\tReason\w+\s+= "(\w+)"`).FindAllStringSubmatch(string(code), -1)
+	if len(reasons) < 10 {
+		t.Fatalf("only %d reasons found in error.go", len(reasons))
+	}
+	_, table, _ := strings.Cut(string(page), "## Answers that are the gateway's own")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for _, r := range reasons {
+		if !strings.Contains(table, "`"+r[1]+"`") {
+			t.Errorf("docs/operations.md does not say what reason %s means", r[1])
 		}
 	}
 }
