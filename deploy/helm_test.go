@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 
+	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/testkit/kubetest"
 )
 
@@ -83,6 +84,10 @@ func TestChartRefuses(t *testing.T) {
 		"config.listen=0.0.0.0:9999":              "at '/config/listen': ",
 		"networkPolicy.models.ports={0}":          "at '/networkPolicy/models/ports/0': ",
 		"terminationGracePeriodSeconds=1h":        "at '/terminationGracePeriodSeconds': got string, want integer",
+		"terminationGracePeriodSeconds=60":        "60 would cut answers that the configuration allows to end: it needs 3615",
+		"config.limit=1d":                         "at '/config/limit': ",
+		"config.peers.listen=:9092":               "at '/config/peers/listen': ",
+		"config.peers.dns=pointsman-headless":     "at '/config/peers/dns': ",
 		"image.tag=":                              "at '/image/tag': ",
 		"config.extproc.listen=0.0.0.0:9003":      "at '/config/extproc/listen': ",
 		"monitoring.rules=sometimes":              "at '/monitoring/rules': got string, want boolean",
@@ -183,5 +188,30 @@ func TestChartApplies(t *testing.T) {
 		"networkPolicy.models.ports={8000,8001},image.pullPolicy=Always", "--set-json", `tolerations=[{"operator":"Exists"}]`)
 	if err := s.Apply(text, true); err != nil {
 		t.Error(err)
+	}
+}
+
+// The chart's grace period is the one that the configuration needs, whatever makes it up; a longer one is taken.
+func TestChartGrace(t *testing.T) {
+	for _, extra := range []string{"", "limit: 2h30m", "limit: 90s\ndrain_delay: 0", "drain: 0\ndrain_delay: 1m", "limit: 10m\nmodels: [{name: a, limit: 3h}, {name: b, limit: 1h}]", "limit: 2h\ndrain: 5m"} {
+		text := "admin: 0.0.0.0:9090\npools: [{name: chat, dns: 'vllm.models.svc:8000'}]\n" + extra + "\n"
+		cfg, err := config.Parse("pointsman.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var values obj
+		if err = yaml.Unmarshal([]byte(text), &values); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := json.Marshal(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for set, want := range map[string]float64{"0": cfg.GracePeriod().Seconds(), "90000": 90000} {
+			all := objects(t, chart(t, "--set-json", "config="+string(raw), "--set", "terminationGracePeriodSeconds="+set))
+			if got := at(all["Deployment/pointsman"], "spec", "template", "spec", "terminationGracePeriodSeconds"); got != want {
+				t.Errorf("%q and %s: %v, want %v", extra, set, got, want)
+			}
+		}
 	}
 }
