@@ -132,6 +132,8 @@ func TestRunSaysWhatIsOdd(t *testing.T) {
 		{seconds + " --rate 0.001 --length 20s --warmup 5s", "of these   those that arrive in the first 20s"},
 		{seconds + " --rate 0.001 --length 20s --warmup 5s", "pointsman        15    15"},
 		{seconds + " --ttft 0 --long-ttft 0 --tpot 0", "good is    first token whenever\n"},
+		{seconds + " --endpoints 1 --endpoint 0:speed=0.05 --ttft 0 --long-ttft 0 --tpot 0", "pointsman        50    50 "},
+		{seconds + " --endpoints 1 --endpoint 0:speed=0.05 --ttft 0 --long-ttft 0", "pointsman        50     0                 0           50"},
 		{seconds + " --ttft 1s --long-prompt 0", "good is    first token within 1s, 100ms per further token\n"},
 		{seconds + " --kv-tokens 320", "of these too long\npointsman        50     0                 0            0       50                 50\n"},
 		{seconds + " --patience 1ms", "left in time, not judged"},

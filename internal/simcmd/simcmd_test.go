@@ -236,6 +236,14 @@ func TestSignal(t *testing.T) {
 	}
 }
 
+// A workload on which nothing is good does not make the geometric mean 0, which would say nothing of the others.
+func TestGeometricMean(t *testing.T) {
+	l := line{Cells: []cell{{Mean: 0}, {Mean: 90}}}.summed()
+	if l.Worst != 0 || math.Abs(l.GeoMean-3) > 1e-9 {
+		t.Errorf("%+v", l)
+	}
+}
+
 func TestInterval(t *testing.T) {
 	mean, half := sim.Interval([]float64{90, 92, 94})
 	if mean != 92 || math.Abs(half-4.303*2/math.Sqrt(3)) > 1e-9 {

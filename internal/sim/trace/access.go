@@ -88,7 +88,7 @@ func (a *access) skip(r *accessRecord) skipped {
 // parts turns the prompt's pieces, "hash:bytes hash:bytes ...", into texts of so many tokens. Equal pieces must have equal tokens
 // wherever they are, so that all are measured with one ratio; what is over or under is text of the prompt's own.
 func (a *access) parts(prefix string, tokens int, ev *Event) error {
-	end, at, over := 0, 0, false
+	end, at := 0, 0
 	for piece := range strings.FieldsSeq(prefix) {
 		hash, size, ok := strings.Cut(piece, ":")
 		id, err := strconv.ParseUint(hash, 16, 64)
@@ -98,8 +98,7 @@ func (a *access) parts(prefix string, tokens int, ev *Event) error {
 		}
 		end += n
 		next := int(float64(end) / a.bytesPerToken())
-		over = over || next > tokens
-		if next > at && !over {
+		if next > at && next <= tokens {
 			ev.Parts = append(ev.Parts, sim.Part{ID: partID(id), Tokens: next - at})
 			at = next
 		}

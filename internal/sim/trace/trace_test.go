@@ -3,6 +3,7 @@ package trace
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -125,6 +126,22 @@ func TestAccess(t *testing.T) {
 	}
 }
 
+// Pieces are measured with the bytes per token of the whole file; what is over the prompt's tokens is text of its own.
+func TestAccessMeasuresTokens(t *testing.T) {
+	record := `{"time":"2026-12-02T10:00:0%dZ","msg":"request","pool":"p","outcome":"ok","prompt_tokens":%d,"output_tokens":1,"duration_seconds":1,"prefix":"%s"}`
+	tr := open(t, fmt.Sprintf(record, 5, 2000, "aa:2000 bb:2000"), fmt.Sprintf(record, 6, 1000, "aa:2000"), fmt.Sprintf(record, 7, 1000, "aa:2000 cc:2000 dd:10"), fmt.Sprintf(record, 8, 1010, ""))
+	got := all(t, tr)
+	want := [][]sim.Part{ // 10,010 bytes are 4,000 tokens
+		{{ID: partID(0xaa), Tokens: 799}, {ID: partID(0xbb), Tokens: 799}, {Tokens: 402}},
+		{{ID: partID(0xaa), Tokens: 799}, {Tokens: 201}}, {{ID: partID(0xaa), Tokens: 799}, {Tokens: 201}}, {{Tokens: 1010}},
+	}
+	for i := range want {
+		if diff := cmp.Diff(want[i], got[i].Parts); diff != "" {
+			t.Errorf("request %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
 // What Write makes reads as the same requests, and has nothing of the names and times in the records.
 func TestWriteIsAnonymous(t *testing.T) {
 	tr := open(t,
@@ -139,6 +156,10 @@ func TestWriteIsAnonymous(t *testing.T) {
 		if strings.Contains(b.String(), word) {
 			t.Errorf("%q is in\n%s", word, b.String())
 		}
+	}
+	var first mooncakeRequest
+	if err := json.Unmarshal([]byte(strings.SplitN(b.String(), "\n", 2)[0]), &first); err != nil || len(first.Hashes) != 2 || first.Hashes[0] >= 1<<53 {
+		t.Errorf("%v: names %v, which many readers of JSON would round", err, first.Hashes)
 	}
 	again := open(t, strings.Split(b.String(), "\n")...)
 	a, c := all(t, tr), all(t, again)
