@@ -136,6 +136,23 @@ func TestPauseDuringAStep(t *testing.T) {
 	}
 }
 
+// What was computed once counts as computed again however often it is lost: a sequence that is preempted twice, the second time before it
+// was where it had been, recomputes all of its tokens then.
+func TestRecomputedAfterTwoPreemptions(t *testing.T) {
+	e := small(func(c *engine.Config) { c.MaxBatchedTokens = 4 })
+	add(t, e, seq(1, 12, 9))
+	for _, passes := range []int{3, 1, 3} { // of 4 tokens each
+		for range passes {
+			pass(t, e)
+		}
+		e.Pause(engine.PauseKeep)
+		e.Resume()
+	}
+	if n := e.Stats().Recomputed; n != 4+12 {
+		t.Errorf("recomputed %d tokens, want the 4 before the second preemption and the 12 after it", n)
+	}
+}
+
 func TestResetPrefixCache(t *testing.T) {
 	var events []engine.EventKind
 	e := small(func(c *engine.Config) { c.OnBlocks = func(ev engine.BlockEvent) { events = append(events, ev.Kind) } })
