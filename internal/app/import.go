@@ -60,11 +60,13 @@ func runImport(paths []string, out string, stdout, stderr io.Writer) error {
 		files[i] = importer.File{Name: path, Data: data}
 	}
 	result, err := importer.Import(files)
+	if result != nil {
+		for _, note := range result.Notes {
+			fmt.Fprintln(stderr, note)
+		}
+	}
 	if err != nil {
 		return err
-	}
-	for _, note := range result.Notes {
-		fmt.Fprintln(stderr, note)
 	}
 	if out == "" {
 		_, err = io.WriteString(stdout, result.YAML)

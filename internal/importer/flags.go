@@ -92,7 +92,7 @@ func flagsOf(words []*node) flagSet {
 
 // routerFlags are flags that only routers have.
 func routerFlags() []string {
-	return []string{"--worker-urls", "--static-backends", "--routing-logic", "--service-discovery", "--selector"}
+	return []string{"--worker-urls", "--static-backends", "--routing-logic", "--service-discovery", "--selector", "--pd-disaggregation"}
 }
 
 func isRouter(words []*node) bool {
@@ -220,7 +220,8 @@ func (im *importer) routerFlags(s flagSet) {
 		"cache-threshold", "balance-abs-threshold", "balance-rel-threshold", "eviction-interval*", "max-tree-size", "max-idle-secs", "assignment-mode", "bucket-adjust-interval-secs")
 	im.listFlags(s, ByItself, retryWhy, "retry-*", "disable-retries", "cb-*", "disable-circuit-breaker", "health-*", "disable-health-check", "worker-startup-*")
 	im.listFlags(s, Todo, "each data-parallel rank with a port of its own is an endpoint: list them", "dp-aware", "intra-node-data-parallel-size")
-	im.listFlags(s, ByItself, "endpoints are full at --max-num-seqs of their own", "max-concurrent-requests", "rate-limit-tokens-per-second")
+	im.listFlags(s, ByItself, "endpoints are full at --max-num-seqs of their own", "max-concurrent-requests")
+	im.listFlags(s, NoCounterpart, "rates are not limited: requests wait or are refused when endpoints are full", "rate-limit-tokens-per-second")
 	im.listFlags(s, ByItself, "metrics are on the admin address", "prometheus-*", "log-dir")
 	im.listFlags(s, ByItself, "every model that an endpoint lists is routable", "enable-igw", "backend", "model-path")
 	im.listFlags(s, NoCounterpart, "prompts are neither tokenized nor parsed, and nothing is stored", "tokenizer-*", "chat-template", "reasoning-parser", "tool-call-parser",

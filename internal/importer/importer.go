@@ -72,20 +72,23 @@ type Result struct {
 }
 
 // Import reads the files together, so that one may name what another one defines. The error is a config.Errors with
-// everything that is wrong, each with its place and a suggestion.
+// everything that is wrong, each with its place and a suggestion. Beside an error of files that make sense and name no
+// endpoints there is a Result too, with the list and without YAML.
 func Import(files []File) (*Result, error) {
 	im := &importer{}
 	for _, f := range files {
 		im.file(f)
 	}
+	var failed *Result
 	if len(im.errs) == 0 {
 		im.finish(files)
+		failed = &Result{Notes: im.notes} // why there is nothing may be in them
 	}
 	if len(im.errs) > 0 {
 		slices.SortStableFunc(im.errs, func(a, b *config.Error) int {
 			return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 		})
-		return nil, config.Errors(im.errs)
+		return failed, config.Errors(im.errs)
 	}
 	text := im.plan.yaml(im.notes)
 	if _, err := config.Parse("pointsman.yaml", []byte(text)); err != nil {

@@ -26,10 +26,15 @@ func importAll(files []txtar.File) (yaml, list string) {
 		}
 	}
 	r, err := Import(in)
-	if err != nil {
-		return "", err.Error() + "\n"
-	}
 	var b strings.Builder
+	if err != nil {
+		if r != nil {
+			for _, n := range r.Notes {
+				b.WriteString(n.String() + "\n")
+			}
+		}
+		return "", b.String() + err.Error() + "\n"
+	}
 	for _, n := range r.Notes {
 		b.WriteString(n.String() + "\n")
 	}

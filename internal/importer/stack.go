@@ -79,7 +79,10 @@ func (im *importer) stackRouter(r *node) {
 		im.flags(words)
 	}
 	im.plan.listen = "" // the chart's port is inside the pod
-	r.use()
+	if ingress := r.peek("ingress"); ingress.peek("enabled").str() == "true" {
+		im.note(ingress, NoCounterpart, "an Ingress of your own leads to the Service pointsman; its time limits have to allow the longest answer, see docs/time-limit.md")
+	}
+	r.use() // how the router's own pods run is the chart's, see docs/deploy.md
 }
 
 // stackDynamic reads the router's dynamic configuration: flags with underscores, or models with their backends.
