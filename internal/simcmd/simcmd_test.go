@@ -176,7 +176,7 @@ func TestInterrupted(t *testing.T) {
 	if _, err := sweep(t.Context(), []sim.Config{cfg}, &errs); !errors.Is(err, broken) {
 		t.Errorf("a run without its trace ends with %v", err)
 	}
-	if _, err := sweep(ctx, []sim.Config{{}}, &errs); err == nil || errors.Is(err, context.Canceled) {
+	if _, err := sweep(t.Context(), []sim.Config{{}}, &errs); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("a configuration that is wrong: %v", err)
 	}
 }

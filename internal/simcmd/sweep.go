@@ -62,7 +62,9 @@ func (p *progress) sweep(ctx context.Context, cfgs []sim.Config) ([]*sim.Result,
 					}
 					return ctx.Err()
 				}
-				out[i], errs[i] = sim.Run(c)
+				if errs[i] = ctx.Err(); errs[i] == nil {
+					out[i], errs[i] = sim.Run(c)
+				}
 				p.at[i].Store(int64(p.length[i]))
 				p.done.Add(1)
 			}
