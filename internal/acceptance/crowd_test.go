@@ -232,17 +232,11 @@ func (p *program) inFlight(t *testing.T, n float64) {
 // backTo waits until nothing of a crowd is left: connections to endpoints are kept for 4 s.
 func (p *program) backTo(t *testing.T, before map[string]float64) {
 	t.Helper()
-	p.backWithin(t, before, returnBudget)
-}
-
-// backWithin is backTo with so many bytes that may be resident above the start.
-func (p *program) backWithin(t *testing.T, before map[string]float64, resident float64) {
-	t.Helper()
 	var now map[string]float64
 	begun := time.Now()
 	eventually(t, patience, func() string {
 		now = p.gauges(t)
-		for name, slack := range map[string]float64{"go_goroutines": 20, "process_open_fds": 10, "pointsman_in_flight_requests": 0, "process_resident_memory_bytes": resident} {
+		for name, slack := range map[string]float64{"go_goroutines": 20, "process_open_fds": 10, "pointsman_in_flight_requests": 0, "process_resident_memory_bytes": returnBudget} {
 			if now[name] > before[name]+slack {
 				return fmt.Sprintf("%s is %.0f, was %.0f", name, now[name], before[name])
 			}

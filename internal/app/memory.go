@@ -27,7 +27,7 @@ func (g *Gateway) giveBack(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if n, _ := g.proxy.Load().InFlight(); c.gone(n) {
+		if n, _ := g.requestsInFlight(); c.gone(n) {
 			runtime.GC() // what lies in pools is garbage at the second collection only
 			debug.FreeOSMemory()
 		}
