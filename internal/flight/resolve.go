@@ -24,7 +24,7 @@ func (f *Flight) Resolve() *llmapi.Error {
 		f.Picked.Blocks, f.Picked.PromptBytes, f.Picked.TokenIDs = q.Blocks, q.PromptBytes, q.TokenIDs
 		f.Picked.MediaBytes, f.Picked.WideBytes, f.Picked.SameBytes = q.MediaBytes, q.WideBytes, q.SameBytes
 		f.Picked.MaxTokens, f.Picked.N = q.MaxTokens, q.N*max(1, q.Prompts)
-		f.Picked.Priority = q.Priority
+		f.Picked.Priority, f.Picked.Whole = q.Priority, !q.Stream
 		if q.PreviousResponse != "" {
 			f.Picked.Sticky = f.Desk.Memory.sticky.find(q.PreviousResponse).endpoint
 		}

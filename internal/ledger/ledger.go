@@ -39,7 +39,7 @@ type Load struct {
 	ContextTokens  int64 // prompt plus output of the decoding requests
 	OutputTokens   int64 // streamed by all in flight
 	GrowthTokens   int64 // expected output less what was streamed, of each request; one that passed its expectation counts 0
-	UnseenTokens   int64 // GrowthTokens of the requests whose first token was not seen, those answered in one piece above all
+	UnseenTokens   int64 // GrowthTokens of the requests whose first token was not seen, those answered in one piece above all: also once they are Assumed
 
 	OldestUnprefilled time.Duration // when the oldest request without a first token was booked; 0 when there is none
 }
@@ -49,6 +49,7 @@ type entry struct {
 	gen        uint32
 	live       bool
 	prefilled  bool
+	seen       bool // its first token was
 	prompt     int32
 	uncached   int32
 	output     int32
@@ -96,8 +97,20 @@ func (l *Ledger) Book(slot int, prompt, uncached, answer int, now time.Duration)
 	return Ticket{entry: i, gen: e.gen}
 }
 
-// Prefilled records that the first token of the request was seen. It returns true once; later calls are no-ops.
-func (l *Ledger) Prefilled(t Ticket, _ time.Duration) bool {
+// Prefilled records that the first token of the request was seen. It returns true when its prefill was not known to be over; later
+// calls are no-ops.
+func (l *Ledger) Prefilled(t Ticket, now time.Duration) bool {
+	e := l.find(t)
+	if e != nil && !e.seen {
+		e.seen = true
+		l.slots[e.slot].load.UnseenTokens -= e.growth()
+	}
+	return l.Assumed(t, now)
+}
+
+// Assumed records that the prefill of a request is taken to be over whose first token cannot be seen: what it has produced stays unknown.
+// It returns true when that was not known; later calls are no-ops.
+func (l *Ledger) Assumed(t Ticket, _ time.Duration) bool {
 	e := l.find(t)
 	if e == nil || e.prefilled {
 		return false
@@ -105,7 +118,6 @@ func (l *Ledger) Prefilled(t Ticket, _ time.Duration) bool {
 	s := &l.slots[e.slot]
 	l.unlink(s, e)
 	e.prefilled = true
-	s.load.UnseenTokens -= e.growth()
 	s.load.Decoding++
 	s.load.UncachedTokens -= int64(e.uncached)
 	s.load.ContextTokens += int64(e.prompt) + int64(e.output)
@@ -127,7 +139,8 @@ func (l *Ledger) Streamed(t Ticket, tokens int) {
 	s.load.OutputTokens += int64(tokens)
 	if e.prefilled {
 		s.load.ContextTokens += int64(tokens)
-	} else {
+	}
+	if !e.seen {
 		s.load.UnseenTokens -= grown
 	}
 }
@@ -157,6 +170,8 @@ func (l *Ledger) Release(t Ticket) bool {
 	} else {
 		l.unlink(s, e)
 		s.load.UncachedTokens -= int64(e.uncached)
+	}
+	if !e.seen {
 		s.load.UnseenTokens -= e.growth()
 	}
 	s.load.Requests--
@@ -223,13 +238,15 @@ func (l *Ledger) Unmark(t Ticket) {
 	take(&m.NewTokens, int64(e.uncached))
 	take(&m.OutputTokens, int64(e.output))
 	take(&m.GrowthTokens, e.growth())
+	if !e.seen {
+		take(&m.UnseenTokens, e.growth())
+	}
 	if e.prefilled {
 		m.Decoding = max(0, m.Decoding-1)
 		take(&m.ContextTokens, int64(e.prompt)+int64(e.output))
 		return
 	}
 	take(&m.UncachedTokens, int64(e.uncached))
-	take(&m.UnseenTokens, e.growth())
 }
 
 // AtMark returns the books as of the last Mark of slot; zero when there was none.

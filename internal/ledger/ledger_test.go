@@ -135,7 +135,7 @@ type model map[Ticket]*line
 
 type line struct {
 	slot, prompt, uncached, answer, output int
-	prefilled                              bool
+	prefilled, seen                        bool
 	booked                                 time.Duration
 }
 
@@ -151,13 +151,15 @@ func (m model) load(slot int) Load {
 		l.NewTokens += int64(r.uncached)
 		l.OutputTokens += int64(r.output)
 		l.GrowthTokens += int64(max(0, r.answer-r.output))
+		if !r.seen {
+			l.UnseenTokens += int64(max(0, r.answer-r.output))
+		}
 		if r.prefilled {
 			l.Decoding++
 			l.ContextTokens += int64(r.prompt + r.output)
 			continue
 		}
 		l.UncachedTokens += int64(r.uncached)
-		l.UnseenTokens += int64(max(0, r.answer-r.output))
 		if oldest < 0 || r.booked < oldest {
 			oldest = r.booked
 		}
@@ -187,9 +189,16 @@ func TestAgainstModel(t *testing.T) {
 			i := rnd.IntN(len(tickets))
 			k := tickets[i] // live or long dead
 			r := m[k]
-			switch rnd.IntN(4) {
+			switch rnd.IntN(5) {
 			case 0:
 				l.Prefilled(k, now)
+				if r != nil {
+					r.prefilled, r.seen = true, true
+				}
+			case 4:
+				if got, want := l.Assumed(k, now), r != nil && !r.prefilled; got != want {
+					t.Fatalf("seed %d: assumed %v, want %v", seed, got, want)
+				}
 				if r != nil {
 					r.prefilled = true
 				}

@@ -85,7 +85,9 @@ func (p *Pool) assumePrefilled(i int, s *slot, now time.Duration) {
 	for o := range s.promises.All {
 		b := o.Data.(*Booking)
 		if b.req.Whole && now-b.at > books.Expected(&b.pick, &p.snap.Endpoints[i], &p.snap.Params, 2)+p.cfg.ReportInterval {
-			p.prefilled(b, now)
+			if p.books.Assumed(b.ticket, now) {
+				p.tellPrefilled(b, now)
+			}
 		}
 	}
 }

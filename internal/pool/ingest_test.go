@@ -283,6 +283,9 @@ func TestPromptOfAnAnswerInOnePieceIsNotWorkForEver(t *testing.T) {
 	if n := endpoint(t, p, 0).Decoding; n != 1 {
 		t.Errorf("%d count as decoding, want the one whose first token cannot be seen", n)
 	}
+	if l := p.books.Load(0); l.UncachedTokens != int64(stream.PromptTokens()) || l.UnseenTokens != l.GrowthTokens {
+		t.Errorf("what the answer in one piece has produced is taken for known: %+v", l)
+	}
 	whole.Done(ok(1000, 50))
 	stream.FirstToken()
 	stream.Done(ok(1000, 50))

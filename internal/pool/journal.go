@@ -155,11 +155,9 @@ func (p *Pool) tellOutput(b *Booking, now time.Duration) {
 	}
 }
 
-// prefilled books the first token of a request of ours. The mutex is held.
-func (p *Pool) prefilled(b *Booking, now time.Duration) {
-	if p.books.Prefilled(b.ticket, now) {
-		p.tell(Event{Kind: Prefilled, ID: b.ticket.Number(), At: now})
-	}
+// tellPrefilled keeps the end of the prefill of a request of ours. The mutex is held.
+func (p *Pool) tellPrefilled(b *Booking, now time.Duration) {
+	p.tell(Event{Kind: Prefilled, ID: b.ticket.Number(), At: now})
 }
 
 // own and disown keep the list of bookings of ours.

@@ -58,7 +58,9 @@ func (b *Booking) blame(k health.Kind, now time.Duration) {
 func (b *Booking) prefill(now time.Duration) {
 	b.prefilled = true
 	b.pool.queue.freed = true
-	b.pool.prefilled(b, now)
+	if b.pool.books.Prefilled(b.ticket, now) {
+		b.pool.tellPrefilled(b, now)
+	}
 	b.promise.Keep()
 	b.s.stir(now)
 }
