@@ -33,8 +33,8 @@ func (x *exchange) writeError(e *llmapi.Error) {
 	if e.Allow != "" {
 		h["Allow"] = []string{e.Allow}
 	}
-	if x.hangsUp() || e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusRequestTimeout {
-		h["Connection"] = []string{"close"}
+	if x.hangsUp() {
+		h["Connection"] = closing
 	}
 	body := e.Body(x.API.Dialect)
 	h["Content-Type"] = []string{"application/json"}

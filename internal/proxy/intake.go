@@ -91,16 +91,17 @@ const (
 // unread reports whether a part of the request's body may be to come.
 func (x *exchange) unread() bool { return !x.taken && x.in.Body != http.NoBody }
 
-// hangsUp reports whether the answer is to announce the end of the connection: more is to come than it is worth.
+// hangsUp reports whether the answer is to announce the end of the connection: more is to come than it is worth. One of HTTP/2 is
+// that of other requests, too.
 func (x *exchange) hangsUp() bool {
-	return x.unread() && (x.hopeless || x.in.ContentLength < 0 || x.in.ContentLength-x.Rec.BytesIn > smallRest)
+	return x.in.ProtoMajor == 1 && x.unread() && (x.hopeless || x.in.ContentLength < 0 || x.in.ContentLength-x.Rec.BytesIn > smallRest)
 }
 
 // readRest sends what was answered and reads what is left of the body. It returns false when that did not come and the connection
 // is to be broken, lest what comes later be taken for a request.
 func (x *exchange) readRest() bool {
-	if !x.unread() || x.answer.socket != nil {
-		return true
+	if !x.unread() || x.answer.socket != nil || x.in.ProtoMajor != 1 {
+		return true // in HTTP/2 the end of the handler ends the stream, and tells the client that the rest is not wanted
 	}
 	rc := http.NewResponseController(x.w)
 	if err := rc.Flush(); err != nil {
@@ -115,5 +116,5 @@ func (x *exchange) readRest() bool {
 		}
 	}
 	_ = rc.SetReadDeadline(time.Now()) // net/http would read on, for ever
-	return waits || x.in.ProtoMajor != 1 || x.w.Header().Get("Connection") == "close"
+	return waits || x.w.Header().Get("Connection") == "close"
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strings"
 	"testing"
@@ -105,6 +106,40 @@ func TestBodyBehindAnswer(t *testing.T) {
 				hidden = ""
 			}
 		})
+	}
+}
+
+// TestRefusalLeavesOthers: a body that is refused while it comes does not end the HTTP/2 connection of other requests.
+func TestRefusalLeavesOthers(t *testing.T) {
+	r := newRig(t, []string{newEndpoint(t, answerOK).URL}, func(c *Config) { c.MaxBody = 1 << 10 })
+	client := r.clients()["HTTP/2"]
+	post := func(path string, size int) (status int, reused bool) {
+		trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
+		body := io.MultiReader(strings.NewReader(chatBody), strings.NewReader(strings.Repeat(" ", size))) // of unknown length
+		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), "POST", r.server.URL+path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = read(res)
+		return res.StatusCode, reused
+	}
+	if status, _ := post(chat, 0); status != 200 {
+		t.Errorf("status %d", status)
+	}
+	for _, c := range []struct {
+		path   string
+		status int
+	}{{chat, 413}, {"/sleep", 404}, {chat, 413}} {
+		if status, reused := post(c.path, 100_000); status != c.status || !reused {
+			t.Errorf("%s: status %d, the same connection: %v", c.path, status, reused)
+		}
+	}
+	if status, reused := post(chat, 0); status != 200 || !reused {
+		t.Errorf("status %d, the same connection: %v", status, reused)
 	}
 }
 

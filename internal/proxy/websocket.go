@@ -31,6 +31,7 @@ type upgradedConn struct {
 	bytes atomic.Int64 // from the endpoint; its reader may outlast the handler by a moment
 
 	frames frames // of its reader
+	spoke  bool   // something came
 	told   bool   // the close frame went out
 }
 
@@ -42,7 +43,10 @@ func (c *upgradedConn) Read(p []byte) (int, error) {
 		c.frames.pass(p[:n])
 		c.x.watch.last.set(c.x.Now())
 		c.bytes.Add(int64(n))
-		c.x.Booking.FirstToken()
+		if !c.spoke {
+			c.spoke = true
+			c.x.Booking.FirstToken()
+		}
 		return n, err
 	}
 	if why := c.x.watch.cut.Load(); err != nil && why != nil && !c.told && c.frames.between() {
