@@ -55,6 +55,7 @@ Flags:
 		fmt.Fprintf(stderr, "pointsman serve: unexpected argument %q (endpoints are given with --endpoint)\n", fs.Arg(0))
 		return 2
 	}
+	seen, _ := os.ReadFile(f.Config) // before it is loaded: what is written meanwhile is a change
 	cfg, err := config.FromFlags(f)
 	if err != nil {
 		fmt.Fprintf(stderr, "%v\n", err)
@@ -64,7 +65,7 @@ Flags:
 	for _, w := range cfg.Warnings {
 		log.Warn("configuration warning", "warning", w.Error())
 	}
-	return runServe(ctx, f, cfg, log, level)
+	return runServe(ctx, f, cfg, seen, log, level)
 }
 
 // newLog makes the logger of the configuration; its level can change at a reload.
@@ -78,7 +79,7 @@ func newLog(cfg *config.Config, w io.Writer) (*slog.Logger, *slog.LevelVar) {
 	return slog.New(slog.NewTextHandler(w, opts)), level
 }
 
-func runServe(ctx context.Context, f config.Flags, cfg *config.Config, log *slog.Logger, level *slog.LevelVar) int {
+func runServe(ctx context.Context, f config.Flags, cfg *config.Config, seen []byte, log *slog.Logger, level *slog.LevelVar) int {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -93,7 +94,7 @@ func runServe(ctx context.Context, f config.Flags, cfg *config.Config, log *slog
 	}
 	beside.Go(func() { keepAwake(ctx) })
 	beside.Go(func() { g.giveBack(ctx) })
-	changed := watch(ctx, cfg.Path, time.Second)
+	changed := watch(ctx, cfg.Path, seen, time.Second)
 	for {
 		select {
 		case <-ctx.Done():
@@ -192,9 +193,9 @@ func drain(ctx context.Context, g *Gateway, s os.Signal, signals <-chan os.Signa
 	return 0
 }
 
-// watch says when the file at path has changed, by looking every so often: a ConfigMap is swapped by a symbolic link,
+// watch says when the file at path has changed from what was seen of it last, by looking every so often: a ConfigMap is swapped by a symbolic link,
 // which change notifications of the file itself miss. An empty path never changes.
-func watch(ctx context.Context, path string, every time.Duration) <-chan struct{} {
+func watch(ctx context.Context, path string, last []byte, every time.Duration) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	if path == "" {
 		return changed
@@ -202,7 +203,6 @@ func watch(ctx context.Context, path string, every time.Duration) <-chan struct{
 	go func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
-		last, _ := os.ReadFile(path) // unreadable now: any content later is a change
 		for {
 			select {
 			case <-ctx.Done():

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/pool"
@@ -101,5 +104,18 @@ func TestReloadOfTheAccessRecord(t *testing.T) {
 	g.Close() // after the last record
 	if after := strings.Contains(out.String(), "prefix="); before || !after {
 		t.Errorf("prefixes are said before the reload: %v, after it: %v\n%s", before, after, out.String())
+	}
+}
+
+// TestWatchMissesNothing: a file that changes while the gateway starts is loaded again.
+func TestWatchMissesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pointsman.yaml")
+	if err := os.WriteFile(path, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-watch(t.Context(), path, []byte("old"), time.Millisecond):
+	case <-time.After(time.Minute):
+		t.Error("nobody noticed")
 	}
 }

@@ -111,6 +111,9 @@ func (f *Flight) realtimeModel() (string, *llmapi.Error) {
 			return "", &llmapi.Error{Status: http.StatusBadRequest, Reason: llmapi.ReasonBadType, Param: "model", Message: `the query's "model" is not properly escaped`}
 		}
 	}
+	if len(name) > llmapi.MaxModel {
+		return "", &llmapi.Error{Status: http.StatusBadRequest, Reason: llmapi.ReasonBadType, Param: "model", Message: "the model's name is too long"}
+	}
 	if name == "" {
 		if list := f.Desk.Directory.List(); len(list) == 1 {
 			return list[0].ID, nil

@@ -56,7 +56,7 @@ func (f *form) write(p []byte, off int64, s *Scanner) *Error {
 			}
 		case formValue:
 			i += f.value(p[i:])
-			if len(f.line) > maxModel {
+			if len(f.line) > MaxModel {
 				return badForm("the form field " + f.field + " is too long")
 			}
 			if f.match == len(f.delim) {
@@ -187,13 +187,13 @@ func (f *form) value(p []byte) int {
 
 // keep collects the value of a field that matters; a prompt only counts.
 func (f *form) keep(p []byte) {
-	if f.field == "" || len(f.line) > maxModel {
+	if f.field == "" || len(f.line) > MaxModel {
 		return
 	}
 	if f.field == "prompt" {
-		p = p[:min(len(p), maxModel-len(f.line))]
+		p = p[:min(len(p), MaxModel-len(f.line))]
 	}
-	f.line = append(f.line, p[:min(len(p), maxModel+1-len(f.line))]...)
+	f.line = append(f.line, p[:min(len(p), MaxModel+1-len(f.line))]...)
 }
 
 func (f *form) endField(s *Scanner) *Error {

@@ -10,8 +10,8 @@ import (
 	"pointsman.dev/pointsman/internal/prefix"
 )
 
-// maxModel bounds a model's name in bytes.
-const maxModel = 1024
+// MaxModel bounds a model's name in bytes.
+const MaxModel = 1024
 
 // A Request is what routing needs to know of a request body.
 type Request struct {

@@ -89,7 +89,7 @@ func (s *Scanner) piece(p []byte) {
 	case sinkMedia:
 		_, _ = s.mediaSum.Write(p)
 	case sinkModel:
-		if len(s.model)+len(p) > maxModel {
+		if len(s.model)+len(p) > MaxModel {
 			s.err = refuse(ReasonBadType, "model", "the model's name is too long")
 			return
 		}
