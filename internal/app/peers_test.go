@@ -91,7 +91,9 @@ func TestReplicas(t *testing.T) {
 			if !c.know {
 				patience = 2 * time.Second
 			}
-			for end := time.Now().Add(patience); !known() && time.Now().Before(end); {
+			// A replica finds out which address of the list is its own when it has called itself.
+			alone := func() bool { return len(all[0].Peers()) == 1 && len(all[1].Peers()) == 1 }
+			for end := time.Now().Add(patience); !(known() && alone()) && time.Now().Before(end); {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if known() != c.know {
@@ -100,10 +102,8 @@ func TestReplicas(t *testing.T) {
 			if st := all[1].Status()[0]; st.InFlight != 0 {
 				t.Errorf("%d requests of a peer count as own", st.InFlight)
 			}
-			for _, g := range all {
-				if len(g.Peers()) > 1 && c.know {
-					t.Errorf("a replica takes itself for a peer: %+v", g.Peers())
-				}
+			if c.know && !alone() {
+				t.Errorf("a replica takes itself for a peer: %+v and %+v", all[0].Peers(), all[1].Peers())
 			}
 		})
 	}
