@@ -111,6 +111,9 @@ func (g *guard) failed(ctx context.Context, doing string, err error) {
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		g.mirror.deny(err)
 		if synced, _ := g.mirror.state(); g.mirror.key.kind.isPool() && !synced { // a server that starts says so at first, too
+			g.mu.Lock()
+			g.trouble.Whole(time.Now()) // it was away, and answers again
+			g.mu.Unlock()
 			select {
 			case <-time.After(absentPause):
 			case <-ctx.Done():

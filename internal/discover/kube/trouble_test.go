@@ -95,3 +95,28 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("the log does not say %q:\n%s", want, log)
 	}
 }
+
+// Most clusters have one of the two definitions of an InferencePool: after an absence of the API server nothing is broken
+// because it answers again that it has not the other.
+func TestAbsentDefinitionAfterAnAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newFakeAPI()
+		a.with(func() { delete(a.denied, poolsV1) })
+		a.put(poolsV1, poolObject(poolsV1, "chat", v1Spec("vllm", 8000)))
+		a.put(pods, aPod("a", "10.0.0.1"))
+		s := Source{InferencePool: "chat"}
+		c := a.cluster(quietLog())
+		r := start(t, c, s)
+		r.want(time.Second, "10.0.0.1:8000")
+		a.leave()
+		r.quiet(time.Minute)
+		if c.broken(s) == "" {
+			t.Error("nothing is broken while the API server is away")
+		}
+		a.with(func() { a.away = false })
+		r.quiet(time.Minute)
+		if why := c.broken(s); why != "" {
+			t.Errorf("a minute after it is back: %s", why)
+		}
+	})
+}
