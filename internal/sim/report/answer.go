@@ -135,7 +135,7 @@ func (r *Report) spoilt() []string {
 		}
 	}
 	if most == 0 {
-		return []string{fmt.Sprintf("All of %d requests are good.", o.Requests-o.Excused)}
+		return []string{fmt.Sprintf("All %d requests are good.", o.Requests-o.Excused)}
 	}
 	return []string{fmt.Sprintf("%s %% are good. The main reason why others are not: %s, %d of %d.", p.goodput(), why, most, o.Requests-o.Excused-o.Good)}
 }

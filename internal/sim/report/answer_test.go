@@ -28,7 +28,7 @@ func TestAnswer(t *testing.T) {
 		want []string
 	}{
 		{"nothing", Report{}, nil},
-		{"all good", Report{Lines: []Policy{policy("pointsman", 4, 100, 1)}}, []string{"All of 100 requests are good."}},
+		{"all good", Report{Lines: []Policy{policy("pointsman", 4, 100, 1)}}, []string{"All 100 requests are good."}},
 		{"late", Report{Lines: []Policy{late}}, []string{"60.0 % are good. The main reason why others are not: the first token was late, 30 of 40."}},
 		{"too long", Report{Lines: []Policy{lost}}, []string{"60.0 % are good. The main reason why others are not: the prompt does not fit the KV memory, 35 of 40."}},
 		{"fleets", Report{Lines: []Policy{policy("6 endpoints, pointsman", 6, 100, 1), full, policy("2 endpoints, pointsman", 2, 80, 1)}},
