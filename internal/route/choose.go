@@ -100,7 +100,7 @@ func (v *view) surveyed(s *Snapshot, hits []int32, exclude []uint64) bool {
 	inFlight, rho := 0.0, 0.0
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if rank(e.Admission) != v.best || excluded(exclude, i) {
+		if Rank(e.Admission) != v.best || excluded(exclude, i) {
 			continue
 		}
 		v.candidates++
@@ -150,8 +150,8 @@ func (v *view) returning(s *Snapshot, longest, second int32) {
 	v.credit = v.p.Scale * (v.p.Coeff.A + v.p.Coeff.P*v.prompt)
 }
 
-// rank puts a trial beside a normal endpoint.
-func rank(admission uint8) uint8 {
+// Rank puts a trial beside a normal endpoint.
+func Rank(admission uint8) uint8 {
 	if admission == Trial {
 		return Normal
 	}
@@ -171,7 +171,7 @@ func (v *view) lowest(s *Snapshot, hits []int32, exclude []uint64, kept *[scratc
 	var pick Pick
 	for i := range s.Endpoints {
 		pr := priced{tier: noTier}
-		if e := &s.Endpoints[i]; rank(e.Admission) == v.best && !excluded(exclude, i) {
+		if e := &s.Endpoints[i]; Rank(e.Admission) == v.best && !excluded(exclude, i) {
 			var set GateSet
 			if pr, set = v.price(e, i, v.hitAt(s, hits, i)); set != 0 {
 				pick.count(set)
@@ -242,7 +242,7 @@ func (v *view) among(s *Snapshot, hits []int32, exclude []uint64, kept *[scratch
 		switch {
 		case i < scratch:
 			pr = kept[i]
-		case rank(e.Admission) != v.best || excluded(exclude, i):
+		case Rank(e.Admission) != v.best || excluded(exclude, i):
 			continue
 		default:
 			pr, _ = v.price(e, i, v.hitAt(s, hits, i))
@@ -325,7 +325,7 @@ func (v *view) reason(s *Snapshot, hits []int32, exclude []uint64, tier uint8, h
 		return ReasonLoad
 	}
 	for i := range s.Endpoints {
-		if !excluded(exclude, i) && rank(s.Endpoints[i].Admission) == v.best && v.hitAt(s, hits, i) < hit {
+		if !excluded(exclude, i) && Rank(s.Endpoints[i].Admission) == v.best && v.hitAt(s, hits, i) < hit {
 			return ReasonPrefix
 		}
 	}

@@ -56,7 +56,7 @@ func Explain(s *Snapshot, r *Request, hits []int32, exclude []uint64, rnd uint64
 		switch {
 		case excluded(exclude, i):
 			c.Skipped = "excluded"
-		case rank(e.Admission) != v.best:
+		case Rank(e.Admission) != v.best:
 			c.Skipped = "health"
 		case pr.tier != best.tier && (!v.crowded || pr.tight):
 			c.Skipped = "full"

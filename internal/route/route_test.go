@@ -42,7 +42,7 @@ func TestPickAndExplanation(t *testing.T) {
 		best := uint8(noTier)
 		for i, e := range s.Endpoints {
 			if !excluded(exclude, i) {
-				best = min(best, rank(e.Admission))
+				best = min(best, Rank(e.Admission))
 			}
 		}
 		if best == noTier {
@@ -51,7 +51,7 @@ func TestPickAndExplanation(t *testing.T) {
 			}
 			continue
 		}
-		if p.Slot < 0 || p.Slot >= len(s.Endpoints) || excluded(exclude, p.Slot) || rank(s.Endpoints[p.Slot].Admission) != best {
+		if p.Slot < 0 || p.Slot >= len(s.Endpoints) || excluded(exclude, p.Slot) || Rank(s.Endpoints[p.Slot].Admission) != best {
 			t.Fatalf("seed %d: picked %d", seed, p.Slot)
 		}
 		for _, v := range []float64{p.Cost, p.Predicted, p.Work} {

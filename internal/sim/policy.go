@@ -30,11 +30,11 @@ type View struct {
 }
 
 // Usable reports whether slot i may be picked: as in the gateway's own policy, what health advises against only when nothing else is there.
-func (v *View) Usable(i int) bool { return v.allowed(i) && v.rank(i) <= v.least }
+func (v *View) Usable(i int) bool { return v.allowed(i) && v.rank(i) == v.least }
 
 func (v *View) allowed(i int) bool { return v.Exclude[i>>6]&(1<<(i&63)) == 0 }
 
-func (v *View) rank(i int) uint8 { return max(v.Snapshot.Endpoints[i].Admission, route.Trial) }
+func (v *View) rank(i int) uint8 { return route.Rank(v.Snapshot.Endpoints[i].Admission) }
 
 // NewView returns a view of endpoints of which those in exclude may not be picked.
 func NewView(s *route.Snapshot, exclude []uint64) View {
