@@ -201,9 +201,9 @@ func sourceMeaning(p config.Pool) string {
 		if err != nil {
 			return "endpoints in " + p.File
 		}
-		return plural(len(urls), "endpoint") + " in " + p.File
+		return command.Plural(len(urls), "endpoint") + " in " + p.File
 	}
-	return plural(len(p.Endpoints), "endpoint")
+	return command.Plural(len(p.Endpoints), "endpoint")
 }
 
 // kubernetesMeaning says where a pool's pods are looked for.
@@ -254,11 +254,4 @@ func modelsMeaning(c *config.Config) string {
 		names = append(names, text)
 	}
 	return "models: those that the endpoints list, and " + strings.Join(names, ", ")
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
 }

@@ -66,3 +66,11 @@ func (s *Set) usage(w io.Writer) {
 		fmt.Fprintf(w, "\n%s\n", s.More)
 	}
 }
+
+// Plural is a number of things, "1 endpoint" or "3 endpoints".
+func Plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

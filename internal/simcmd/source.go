@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"pointsman.dev/pointsman/internal/command"
 	"pointsman.dev/pointsman/internal/config"
 	"pointsman.dev/pointsman/internal/sim"
 	"pointsman.dev/pointsman/internal/sim/report"
@@ -71,7 +72,7 @@ func (w *what) facts(s *source) []report.Fact {
 	}
 	if t := s.trace; t != nil {
 		length := t.Length(w.replay)
-		add("trace", "%s in %v, mean prompt %d and answer %d tokens%s", plural(t.Requests, "request"), short(length),
+		add("trace", "%s in %v, mean prompt %d and answer %d tokens%s", command.Plural(t.Requests, "request"), short(length),
 			t.Prompt/int64(t.Requests), t.MeanOutput(), w.speed())
 		if w.length > 0 && w.length < length {
 			add("of these", "those that arrive in the first %v", w.length)
@@ -152,14 +153,6 @@ func short(d time.Duration) time.Duration {
 		return d.Round(time.Millisecond)
 	}
 	return d.Round(time.Second)
-}
-
-// plural is a number of things.
-func plural(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // conditions says what is unusual about gateways, reports and clients.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 
+	"pointsman.dev/pointsman/internal/command"
 	"pointsman.dev/pointsman/internal/sim"
 )
 
@@ -132,7 +133,7 @@ func (t *table) write(b *strings.Builder, left, between, right string, rule bool
 		}
 	}
 	if !rule {
-		fmt.Fprintf(b, "\n%s from %d, %s%s\n", plural(t.Seeds, "seed"), t.First, t.Setting, interval(t.Seeds))
+		fmt.Fprintf(b, "\n%s from %d, %s%s\n", command.Plural(t.Seeds, "seed"), t.First, t.Setting, interval(t.Seeds))
 	}
 }
 
