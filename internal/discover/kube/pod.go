@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"pointsman.dev/pointsman/internal/discover"
 )
@@ -101,22 +100,22 @@ func (p *pod) endpoints(ports []int) []endpoint {
 	return list
 }
 
-// selected returns the endpoints of the pods that a selector finds.
-func selected(list []*pod, selector labels.Selector, ports []int) []endpoint {
+// selected returns the endpoints of pods.
+func selected(list []*pod, ports []int) []endpoint {
 	var found []endpoint
 	for _, p := range list {
-		if p.ready && selector.Matches(labels.Set(p.labels)) {
+		if p.ready {
 			found = append(found, p.endpoints(ports)...)
 		}
 	}
 	return found
 }
 
-// aibrix returns the endpoints of an AIBrix model.
-func aibrix(list []*pod, model string, ports []int) []endpoint {
+// aibrix returns the endpoints of the pods of an AIBrix model.
+func aibrix(list []*pod, ports []int) []endpoint {
 	var found []endpoint
 	for _, p := range list {
-		if !p.ready || p.draining || p.labels[aibrixName] != model {
+		if !p.ready || p.draining {
 			continue
 		}
 		if index, grouped := p.labels[aibrixGroup]; grouped && index != "0" {

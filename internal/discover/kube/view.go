@@ -53,56 +53,62 @@ func (v *view) targets() ([]discover.Target, error) {
 			return nil, err
 		}
 		return v.finish(found), nil
-	case s.AIBrix != "":
-		return v.finish(aibrix(all[*pod](v.of(pods)), s.AIBrix, v.ports())), nil
 	case s.InferencePool != "":
 		err := v.lookUp()
 		if v.pool == nil {
 			return nil, err
 		}
 		v.protocol = v.pool.protocol
-		return v.finish(selected(all[*pod](v.of(pods)), labels.SelectorFromSet(v.pool.selector), v.pool.ports)), err
+		list, _ := v.matching()
+		return v.finish(selected(list, v.pool.ports)), err
 	}
-	selector, err := labels.Parse(v.source.Selector)
-	if err != nil {
+	list, err := v.matching()
+	switch {
+	case err != nil:
 		return nil, err
+	case v.source.AIBrix != "":
+		return v.finish(aibrix(list, v.ports())), nil
 	}
-	return v.finish(selected(all[*pod](v.of(pods)), selector, v.ports())), nil
+	return v.finish(selected(list, v.ports())), nil
+}
+
+// matching returns the pods that have the labels of the source, which is no Service; of an InferencePool that was looked up.
+func (v *view) matching() ([]*pod, error) {
+	selector := labels.SelectorFromSet(labels.Set{aibrixName: v.source.AIBrix})
+	switch s := v.source; {
+	case s.InferencePool != "":
+		selector = labels.SelectorFromSet(v.pool.selector)
+	case s.Selector != "":
+		var err error
+		if selector, err = labels.Parse(s.Selector); err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(all[*pod](v.of(pods)), func(p *pod) bool { return !selector.Matches(labels.Set(p.labels)) }), nil
 }
 
 // nothing says what there is instead of endpoints.
 func (v *view) nothing() string {
-	list := all[*pod](v.of(pods))
-	match := func(p *pod) bool { return p.labels[aibrixName] == v.source.AIBrix }
-	switch s := v.source; {
-	case s.Service != "":
+	if name := v.source.Service; name != "" {
 		for _, sl := range all[*slice](v.of(endpointSlices)) {
-			if sl.service == s.Service {
+			if sl.service == name {
 				return "no address in the EndpointSlices of the Service is ready"
 			}
 		}
-		return fmt.Sprintf("there are no EndpointSlices of a Service %s in namespace %s", s.Service, v.namespace)
-	case s.InferencePool != "":
-		selector := labels.SelectorFromSet(v.pool.selector)
-		match = func(p *pod) bool { return selector.Matches(labels.Set(p.labels)) }
-	case s.Selector != "":
-		selector, err := labels.Parse(s.Selector)
-		match = func(p *pod) bool { return err == nil && selector.Matches(labels.Set(p.labels)) }
+		return fmt.Sprintf("there are no EndpointSlices of a Service %s in namespace %s", name, v.namespace)
 	}
-	matching, ready := 0, 0
-	for _, p := range list {
-		if match(p) {
-			matching++
-			if p.ready {
-				ready++
-			}
+	matching, _ := v.matching() // a selector that is none was an error of targets
+	ready := 0
+	for _, p := range matching {
+		if p.ready {
+			ready++
 		}
 	}
 	switch {
-	case matching == 0:
-		return fmt.Sprintf("of the %d pods in namespace %s none has the labels", len(list), v.namespace)
+	case len(matching) == 0:
+		return fmt.Sprintf("of the %d pods in namespace %s none has the labels", len(all[*pod](v.of(pods))), v.namespace)
 	case ready == 0:
-		return fmt.Sprintf("of the %d pods with the labels in namespace %s none is Ready", matching, v.namespace)
+		return fmt.Sprintf("of the %d pods with the labels in namespace %s none is Ready", len(matching), v.namespace)
 	}
 	return fmt.Sprintf("of the %d Ready pods with the labels in namespace %s none serves at one of the ports: an annotation or a label of theirs says so", ready, v.namespace)
 }
