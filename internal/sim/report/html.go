@@ -6,6 +6,7 @@ import (
 	"html"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,19 +64,14 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	return err
 }
 
-// own is the index of the line that the page is about: the gateway's own policy, else the best.
+// own is the index of the line that the page is about: what the rest is compared with, or the gateway's own policy; else the best.
 func (r *Report) own() int {
-	for i := range r.Lines {
-		if r.Base != "" && r.Lines[i].Name == r.Base {
-			return i
+	return max(0, slices.IndexFunc(r.Lines, func(p Policy) bool {
+		if r.Base != "" {
+			return p.Name == r.Base
 		}
-	}
-	for i := range r.Lines {
-		if r.Base == "" && strings.HasSuffix(r.Lines[i].Name, sim.Ours().Name) {
-			return i
-		}
-	}
-	return 0
+		return strings.HasSuffix(p.Name, sim.Ours().Name)
+	}))
 }
 
 // tiles are the numbers that matter most, of the line that the page is about.
