@@ -107,36 +107,22 @@ func (f *fates) ask(base, endpoint, play string) told {
 
 func (f *fates) askFor(base, body, endpoint, play string) told {
 	f.t.Helper()
-	for len(f.records) > 0 {
-		<-f.records
-	}
+	f.records.Drop()
 	a := f.send(base, body, endpoint, play)
 	a.record = f.records.Next(f.t)
 	return a
 }
 
-func (f *fates) send(base, body, endpoint, play string) (a told) {
+func (f *fates) send(base, body, endpoint, play string) told {
 	f.t.Helper()
-	r, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost, base+"/v1/chat/completions", strings.NewReader(body))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
+	header := map[string]string{}
 	if endpoint != "" {
-		r.Header.Set("test-subset-text", strings.TrimPrefix(endpoint, "http://"))
+		header["test-subset-text"] = strings.TrimPrefix(endpoint, "http://")
 	}
 	if play != "" {
-		r.Header.Set("Test-Play", play)
+		header["Test-Play"] = play
 	}
-	res, err := client(f.t, 1).Do(r)
-	if err != nil {
-		f.t.Errorf("%s at %s: %v", play, endpoint, err)
-		return a
-	}
-	defer res.Body.Close()
-	a.status, a.header = res.StatusCode, res.Header
-	a.body, a.err = io.ReadAll(res.Body)
-	return a
+	return tell(f.t, client(f.t, 1), http.MethodPost, base+"/v1/chat/completions", strings.NewReader(body), header)
 }
 
 // modesOf are the changes of the shipped configuration that make it one of another body mode.

@@ -184,19 +184,23 @@ type told struct {
 // ask sends a body, whose readers end it, and waits for answer and record.
 func (e *envoySims) ask(method, path string, body io.Reader, header map[string]string) told {
 	e.t.Helper()
-	for len(e.records) > 0 {
-		<-e.records
-	}
+	e.records.Drop()
 	a := e.send(method, path, body, header)
 	a.record = e.records.Next(e.t)
 	return a
 }
 
-func (e *envoySims) send(method, path string, body io.Reader, header map[string]string) (a told) {
+func (e *envoySims) send(method, path string, body io.Reader, header map[string]string) told {
 	e.t.Helper()
-	r, err := http.NewRequestWithContext(e.t.Context(), method, e.base+path, body)
+	return tell(e.t, e.client, method, e.base+path, body, header)
+}
+
+// tell sends a request and reads the answer to its end.
+func tell(t *testing.T, c *http.Client, method, url string, body io.Reader, header map[string]string) (a told) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
 	if err != nil {
-		e.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
@@ -204,9 +208,9 @@ func (e *envoySims) send(method, path string, body io.Reader, header map[string]
 	for k, v := range header {
 		r.Header.Set(k, v)
 	}
-	res, err := e.client.Do(r)
+	res, err := c.Do(r)
 	if err != nil {
-		e.t.Errorf("%s %s: %v", method, path, err)
+		t.Errorf("%s %s %v: %v", method, r.URL.Path, header, err)
 		return told{}
 	}
 	defer res.Body.Close()
@@ -391,9 +395,7 @@ func (e *envoySims) unbuffered(t *testing.T) {
 
 // trailers looks at what arrives at the server and what comes back behind the answer.
 func (e *envoySims) trailers(t *testing.T) {
-	for len(e.records) > 0 {
-		<-e.records
-	}
+	e.records.Drop()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.base+"/v1/chat/completions", io.MultiReader(strings.NewReader(saying("seen", 61, 900_000, streamed))))
 	if err != nil {
 		t.Fatal(err)
@@ -460,9 +462,7 @@ func (e *envoySims) full(t *testing.T) {
 
 // goes ends a server as Kubernetes does, in the middle of a stream, which then says nothing more and never ends.
 func (e *envoySims) goes(t *testing.T) {
-	for len(e.records) > 0 {
-		<-e.records
-	}
+	e.records.Drop()
 	res, err := askEnvoy(t, e.client, e.base+"/v1/chat/completions", strings.Replace(saying("going", 80, 1_000, streamed), `"max_tokens":8`, `"max_tokens":100000`, 1))
 	if err != nil {
 		t.Fatal(err)

@@ -77,6 +77,14 @@ func listen(t *testing.T) net.Listener {
 	return ln
 }
 
+// pair starts two replicas that know each other; change is for the second one.
+func pair(t *testing.T, change func(*Exchange)) (a, b *replica) {
+	t.Helper()
+	la, lb := listen(t), listen(t)
+	list := []string{la.Addr().String(), lb.Addr().String()}
+	return start(t, la, replicaPool(t, 2), nil, list...), start(t, lb, replicaPool(t, 2), change, list...)
+}
+
 // start runs a replica on ln that tells those at list.
 func start(t *testing.T, ln net.Listener, p *pool.Pool, change func(*Exchange), list ...string) *replica {
 	t.Helper()
@@ -188,10 +196,7 @@ func TestThreeReplicas(t *testing.T) {
 
 func TestPeerThatEndsAndOneThatRestarts(t *testing.T) {
 	t.Parallel()
-	la, lb := listen(t), listen(t)
-	list := []string{la.Addr().String(), lb.Addr().String()}
-	a := start(t, la, replicaPool(t, 2), nil, list...)
-	b := start(t, lb, replicaPool(t, 2), nil, list...)
+	a, b := pair(t, nil)
 	pick(t, a.pool, 1)
 	pick(t, b.pool, 2)
 	a.hears(t, 1)
@@ -204,11 +209,11 @@ func TestPeerThatEndsAndOneThatRestarts(t *testing.T) {
 	}
 	soon(t, "the log says so", func() bool { return a.log.count("peer is not told of picks") == 1 })
 
-	ln, err := net.Listen("tcp", lb.Addr().String())
+	ln, err := net.Listen("tcp", b.at)
 	if err != nil {
 		t.Skip(err)
 	}
-	fresh := start(t, ln, replicaPool(t, 2), nil, list...)
+	fresh := start(t, ln, replicaPool(t, 2), nil, a.at, b.at)
 	fresh.hears(t, 1)
 	pick(t, fresh.pool, 3)
 	a.hears(t, 1)
@@ -221,10 +226,7 @@ func TestPeerThatEndsAndOneThatRestarts(t *testing.T) {
 
 func TestPeerOfAnotherVersion(t *testing.T) {
 	t.Parallel()
-	la, lb := listen(t), listen(t)
-	list := []string{la.Addr().String(), lb.Addr().String()}
-	a := start(t, la, replicaPool(t, 2), nil, list...)
-	b := start(t, lb, replicaPool(t, 2), func(x *Exchange) { x.self.Major = 2 }, list...)
+	a, b := pair(t, func(x *Exchange) { x.self.Major = 2 })
 	pick(t, a.pool, 1)
 	pick(t, b.pool, 2)
 	soon(t, "both refuse", func() bool {
@@ -240,10 +242,7 @@ func TestPeerOfAnotherVersion(t *testing.T) {
 
 func TestPeerThatHashesInAnotherWay(t *testing.T) {
 	t.Parallel()
-	la, lb := listen(t), listen(t)
-	list := []string{la.Addr().String(), lb.Addr().String()}
-	a := start(t, la, replicaPool(t, 2), nil, list...)
-	b := start(t, lb, replicaPool(t, 2), func(x *Exchange) { x.self.Hashing++ }, list...)
+	a, b := pair(t, func(x *Exchange) { x.self.Hashing++ })
 	pick(t, a.pool, 1)
 	b.hears(t, 1)
 	for _, e := range b.pool.Status().Endpoints {
@@ -377,10 +376,7 @@ func TestPeerThatTakesNothing(t *testing.T) {
 // TestPoolsComeAndGo: a reload that replaces a pool leaves nothing of the peers in the old one, and peers reach the new one.
 func TestPoolsComeAndGo(t *testing.T) {
 	t.Parallel()
-	la, lb := listen(t), listen(t)
-	list := []string{la.Addr().String(), lb.Addr().String()}
-	a := start(t, la, replicaPool(t, 2), nil, list...)
-	b := start(t, lb, replicaPool(t, 2), nil, list...)
+	a, b := pair(t, nil)
 	first := pick(t, a.pool, 1)
 	b.hears(t, 1)
 	old := b.pool
@@ -400,10 +396,7 @@ func TestPoolsComeAndGo(t *testing.T) {
 // taken for the old one, whose requests had the same numbers.
 func TestPoolThatIsNoMore(t *testing.T) {
 	t.Parallel()
-	la, lb := listen(t), listen(t)
-	list := []string{la.Addr().String(), lb.Addr().String()}
-	a := start(t, la, replicaPool(t, 2), nil, list...)
-	b := start(t, lb, replicaPool(t, 2), nil, list...)
+	a, b := pair(t, nil)
 	old := pick(t, a.pool, 1)
 	b.hears(t, 1)
 	a.x.SetPools(nil)

@@ -45,3 +45,10 @@ func (c Channel) Next(t testing.TB) map[string]string {
 		return nil
 	}
 }
+
+// Drop forgets the records that nobody took.
+func (c Channel) Drop() {
+	for len(c) > 0 {
+		<-c
+	}
+}
